@@ -1,0 +1,40 @@
+.DEFAULT_GOAL := help
+.PHONY: help run test check static format clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+PYTEST := $(BIN)/pytest -n 2
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/'
+
+run: $(READY)  ## the catalogue of functions, then one training step on MNIST
+	$(BIN)/ftnn functions
+	$(BIN)/python examples/mnist_step.py
+
+test: static  ## everything: style, types, imports, all tests
+	$(PYTEST)
+
+check: static  ## the daily subset, under two minutes: test, without its slow tests
+	$(PYTEST) -m "not slow"
+
+static: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+format: $(READY)  ## rewrite the code as ruff wants it
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean:  ## remove all that make has made, .venv too
+	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# torch is pinned without a local version, so that pip prefers 2.13.0+cpu wherever it can find one.
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/pip || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@

@@ -1,0 +1,203 @@
+"""IDX files, the format of MNIST and its relatives.
+
+One is two zero bytes, a dtype code, the number of dimensions, each dimension as a big-endian 32-bit integer,
+and the items, big-endian, the last dimension varying fastest.
+"""
+
+import gzip
+import lzma
+import math
+import os
+import struct
+import sys
+import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ftnn.errors import DataError
+
+_DTYPES = {
+    0x08: np.dtype(">u1"),
+    0x09: np.dtype(">i1"),
+    0x0B: np.dtype(">i2"),
+    0x0C: np.dtype(">i4"),
+    0x0D: np.dtype(">f4"),
+    0x0E: np.dtype(">f8"),
+}
+_NAMES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+_MOST_DIMENSIONS = 64  # of a NumPy array
+_GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
+_PIECE = 1 << 20  # bytes read at once: a header may promise far more than the file holds
+_LISTED = 20  # files named in an error
+
+
+class Stream(Protocol):
+    """What is needed of an open file."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+class Named(NamedTuple):
+    """An array, and what an error calls its file."""
+
+    name: str
+    array: NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)  # eq=False: == of arrays is an array
+class Images:
+    """Images with labels, for training and for testing. A pixel of 0 is 0.0 and one of 255 is 1.0."""
+
+    train_images: NDArray[np.float32]
+    """(train, height · width), in [0, 1]."""
+    train_labels: NDArray[np.int64]
+    """(train,)."""
+    test_images: NDArray[np.float32]
+    """(test, height · width), in [0, 1]."""
+    test_labels: NDArray[np.int64]
+    """(test,)."""
+
+
+def read_idx(path: str | os.PathLike[str]) -> NDArray[Any]:
+    """The array in the IDX file at `path`, plain or packed by gzip or xz, with the file's shape and dtype.
+
+    All dtypes of the format are read: uint8, int8, int16, int32, float32 and float64. The byte order becomes
+    the machine's. A file that is missing or damaged is a `DataError`.
+    """
+    name = os.fspath(path)
+    try:
+        with open(path, "rb") as file:
+            start = file.read(len(_XZ))
+            file.seek(0)
+            # The content decides, as a name may lie: IDX begins with zeros, gzip and xz do not.
+            if start.startswith(_GZIP):
+                with gzip.GzipFile(fileobj=file) as unpacked:
+                    return parse_idx(unpacked, name)
+            if start == _XZ:
+                with lzma.LZMAFile(file, format=lzma.FORMAT_XZ) as unpacked:
+                    return parse_idx(unpacked, name)
+            return parse_idx(file, name)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise DataError(f"{name}: cannot be read: {error}") from error
+
+
+def parse_idx(stream: Stream, name: str) -> NDArray[Any]:
+    """The array in an IDX stream, which an error calls `name`.
+
+    One byte more than the header promises is read, and never further: it shows whether anything follows, and
+    makes gzip and xz compare their checksums.
+    """
+    magic = stream.read(4)
+    if len(magic) < 4 or magic[:2] != b"\0\0":
+        found = magic.hex(" ") or "an empty file"
+        raise DataError(
+            f"{name}: not an IDX file: expected 00 00, a dtype code and the number of dimensions "
+            f"(or a gzip or xz file of that), found {found}"
+        )
+    code, dimensions = magic[2], magic[3]
+    if code not in _DTYPES:
+        allowed = ", ".join(f"{known:02x} ({dtype.name})" for known, dtype in _DTYPES.items())
+        raise DataError(f"{name}: unknown dtype code {code:02x}; the IDX codes are {allowed}")
+    if dimensions > _MOST_DIMENSIONS:
+        raise DataError(f"{name}: {dimensions} dimensions; at most {_MOST_DIMENSIONS} can be read")
+    header = stream.read(4 * dimensions)
+    if len(header) < 4 * dimensions:
+        raise DataError(
+            f"{name}: truncated: {dimensions} dimensions take {4 * dimensions} bytes, found {len(header)}"
+        )
+    shape: tuple[int, ...] = struct.unpack(f">{dimensions}I", header)
+    dtype = _DTYPES[code]
+    # NumPy multiplies the dimensions without the zeros, even where a zero makes the array empty.
+    if math.prod(size or 1 for size in shape) * dtype.itemsize > sys.maxsize:
+        raise DataError(f"{name}: the header promises an array of shape {shape}, larger than any memory")
+    expected = math.prod(shape) * dtype.itemsize
+
+    data = bytearray()
+    while piece := stream.read(min(_PIECE, expected + 1 - len(data))):
+        data += piece
+    if len(data) != expected:
+        found = f"only {len(data)}" if len(data) < expected else "more"
+        trouble = "truncated" if len(data) < expected else "trailing bytes"
+        raise DataError(
+            f"{name}: {trouble}: the header promises {dtype.name} of shape {shape}, {expected} bytes, "
+            f"and {found} follow"
+        )
+    return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
+
+
+def idx_directory(path: str | os.PathLike[str]) -> Images:
+    """The four IDX files of MNIST, or of a relative such as Fashion-MNIST, in the directory `path`.
+
+    They are `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and
+    `t10k-labels-idx1-ubyte`, or the same with `.idx`; plain, or with `.gz` or `.xz` added. Where there are
+    several of one, the plain file comes first, then `.gz`. Images may have any height and width. A file that
+    is missing, damaged, or does not fit the others is a `DataError`.
+    """
+    directory = Path(path)
+    try:
+        there = sorted(entry.name for entry in directory.iterdir())
+    except OSError as error:
+        raise DataError(f"{directory}: expected a directory of IDX files: {error}") from error
+
+    def read(name: str) -> Named:
+        wanted = [
+            stem + suffix for suffix in ("", ".gz", ".xz") for stem in (name, name.replace("-idx", ".idx"))
+        ]
+        for candidate in wanted:
+            if candidate in there:
+                file = directory / candidate
+                return Named(str(file), read_idx(file))
+        listed = ", ".join(there[:_LISTED]) or "nothing"
+        more = f" and {len(there) - _LISTED} more" if len(there) > _LISTED else ""
+        raise DataError(f"{directory}: looked for {' or '.join(wanted)}; there is {listed}{more}")
+
+    return gather(read)
+
+
+def gather(read: Callable[[str], Named]) -> Images:
+    """`Images` of the four files; `read` gets the name of a file and gives what to call it, and its array."""
+    # Decompression releases the interpreter's lock, so the files are read side by side.
+    with ThreadPoolExecutor(len(_NAMES)) as pool:
+        train, train_labels, test, test_labels = pool.map(read, _NAMES)
+    for images, labels in ((train, train_labels), (test, test_labels)):
+        _check(images, "images, uint8 of shape (count, height, width)", dimensions=3)
+        _check(labels, "labels, uint8 of shape (count,)", dimensions=1)
+        if len(images.array) != len(labels.array):
+            raise DataError(
+                f"{images.name} holds {len(images.array)} images, "
+                f"but {labels.name} holds {len(labels.array)} labels"
+            )
+    if train.array.shape[1:] != test.array.shape[1:]:
+        raise DataError(
+            "images of different sizes: (height, width) is "
+            f"{train.array.shape[1:]} in {train.name}, but {test.array.shape[1:]} in {test.name}"
+        )
+    return Images(
+        train_images=_pixels(train.array),
+        train_labels=train_labels.array.astype(np.int64),
+        test_images=_pixels(test.array),
+        test_labels=test_labels.array.astype(np.int64),
+    )
+
+
+def _check(found: Named, expected: str, dimensions: int) -> None:
+    array = found.array
+    if array.dtype != np.uint8 or array.ndim != dimensions or array.size == 0:
+        raise DataError(f"{found.name}: expected {expected}, found {array.dtype.name} of shape {array.shape}")
+
+
+def _pixels(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """(count, height, width) to (count, height · width), and 0 to 255 to [0, 1]."""
+    count, height, width = images.shape
+    return np.divide(images.reshape(count, height * width), np.float32(255), dtype=np.float32)

@@ -1,0 +1,67 @@
+"""What the paper reports on MNIST: its whole grid, and its table of the best learning rates."""
+
+import csv
+import functools
+from dataclasses import dataclass
+from importlib.resources import files
+
+from ftnn.errors import DataError
+
+
+@dataclass(frozen=True)
+class PaperCell:
+    """A network of the paper and its test accuracies in percent; None where the paper has ×, a failed run."""
+
+    hidden_layers: int
+    """1, 5 or 10, of 128 units each."""
+    function: str
+    """"F01" to "F20"."""
+    activation: str
+    """"logistic", "relu" or "tanh"."""
+    gamma: int | None
+    """The layer-wise training's learning rate is 2^gamma. None in `paper_best` where every rate failed."""
+    lwt_accuracy: float | None
+    """After the layer-wise training."""
+    ft_accuracy: float | None
+    """After the fine-tuning."""
+
+
+@functools.cache  # a tuple of frozen rows: nobody can alter it
+def paper_grid() -> tuple[PaperCell, ...]:
+    """All 1080 cells: hidden layers × functions × activations × learning rates."""
+    return _read("mnist_grid.csv", "gamma")
+
+
+@functools.cache
+def paper_best() -> tuple[PaperCell, ...]:
+    """The paper's choice of learning rate for each of the 180 networks, made on the test accuracy."""
+    return _read("mnist_best.csv", "best_gamma")
+
+
+def paper_cell(function: str, activation: str, hidden_layers: int, gamma: int) -> PaperCell:
+    """One cell of `paper_grid`."""
+    asked = (function, activation, hidden_layers, gamma)
+    for cell in paper_grid():
+        if (cell.function, cell.activation, cell.hidden_layers, cell.gamma) == asked:
+            return cell
+    raise DataError(
+        f"the paper has no network with function={function!r}, activation={activation!r}, "
+        f"hidden_layers={hidden_layers!r}, gamma={gamma!r}; it has functions 'F01' to 'F20', "
+        "activations 'logistic', 'relu' and 'tanh', 1, 5 and 10 hidden layers, and gammas 0 to -5"
+    )
+
+
+def _read(name: str, gamma: str) -> tuple[PaperCell, ...]:
+    """The rows of an embedded table whose column of learning rates is called `gamma`."""
+    text = (files("ftnn.data") / "_files" / "paper" / name).read_text("ascii")
+    return tuple(
+        PaperCell(
+            hidden_layers=int(row["hidden_layers"]),
+            function=row["function"],
+            activation=row["activation"],
+            gamma=int(row[gamma]) if row[gamma] else None,
+            lwt_accuracy=float(row["lwt_accuracy"]) if row["lwt_accuracy"] else None,
+            ft_accuracy=float(row["ft_accuracy"]) if row["ft_accuracy"] else None,
+        )
+        for row in csv.DictReader(text.splitlines())
+    )

@@ -1,0 +1,88 @@
+"""The errors ftnn raises on purpose: all are `FtnnError`, and each is also the built-in error it is like."""
+
+import functools
+import unicodedata
+from collections.abc import Callable
+
+__all__ = ["DTypeError", "DataError", "FormulaError", "FtnnError", "ModelFileError", "ShapeError"]
+
+_COLUMNS = 100  # of a quoted text; a longer one is cut to a window around the place
+_BEFORE = 40  # of them, at most this many stand before the place when the text is cut at its left
+_INDENT = "  "
+
+
+class FtnnError(Exception):
+    """Any error that ftnn raises on purpose."""
+
+
+class FormulaError(FtnnError, ValueError):
+    """A formula that cannot be used, with the place in its text.
+
+    `message` says what is wrong. `text` is the whole formula as the user wrote it. `text[start:end]` is the
+    place; without `end` it is the one character at `start`, and a place at the end of the text is shown just
+    behind it. `str(error)` is the message, the text, and carets under the place.
+    """
+
+    def __init__(self, message: str, *, text: str, start: int = 0, end: int | None = None) -> None:
+        super().__init__(f"{message}\n{_quote(text, start, start + 1 if end is None else end)}")
+        self.message = message
+        self.text = text
+        self.start = start
+        self.end = end
+
+    def __reduce__(self) -> tuple[Callable[[], "FormulaError"], tuple[()]]:
+        # Pickle makes an exception as type(*args), without keywords; worker processes must hand it back.
+        make = functools.partial(type(self), self.message, text=self.text, start=self.start, end=self.end)
+        return make, ()
+
+
+class ShapeError(FtnnError, ValueError):
+    """An array or tensor whose shape does not fit."""
+
+
+class DTypeError(FtnnError, TypeError):
+    """An array or tensor whose dtype does not fit."""
+
+
+class ModelFileError(FtnnError, ValueError):
+    """A model file that cannot be read or written."""
+
+
+class DataError(FtnnError, ValueError):
+    """Data that are missing, damaged, or not what was asked for."""
+
+
+def _quote(text: str, start: int, end: int) -> str:
+    """Two lines: `text`, cut to about `_COLUMNS` columns around `[start, end)`, and carets under that."""
+    # Unprintable characters would break the line, or the terminal. One for one, so that places stay right.
+    shown = "".join(character if character.isprintable() else " " for character in text)
+    start = min(max(start, 0), len(shown))
+    end = min(max(end, start + 1), len(shown) + 1)  # at least one caret; one may stand behind the text
+
+    left, right = 0, len(shown)
+    if _columns(shown) > _COLUMNS:
+        left = start
+        while left > 0 and _columns(shown[left - 1 : start]) <= _BEFORE:
+            left -= 1
+        right = left
+        while right < len(shown) and _columns(shown[left : right + 1]) <= _COLUMNS:
+            right += 1
+        while (
+            left > 0 and _columns(shown[left - 1 : right]) <= _COLUMNS
+        ):  # the place is near the end: fill up
+            left -= 1
+    head, tail = "…" if left > 0 else "", "…" if right < len(shown) else ""
+    before = len(head) + _columns(shown[left:start])
+    carets = max(_columns(shown[start : min(end, right)]), 1)
+    return f"{_INDENT}{head}{shown[left:right]}{tail}\n{_INDENT}{' ' * before}{'^' * carets}"
+
+
+def _columns(text: str) -> int:
+    """How many columns a terminal needs for `text`."""
+    return sum(map(_width, text))
+
+
+def _width(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -1,0 +1,88 @@
+"""The paper's 20 functions and its memory function, as data (its tables 1 and 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+from ftnn.errors import FormulaError
+from ftnn.formula._function import Function, Range
+
+_SIGN = {"u": (-1.0, 1.0)}
+_WIDE: dict[str, Range] = {"q": (-10.0, 10.0), "r": (-10.0, 10.0)}
+# The paper prints 0 ≤ p ≤ 2.0 for F06 and F07; its published code draws from [0, 0.2], and only that gives its accuracy.
+_POSITIVE: dict[str, Range] = {"p": (0.0, 0.2)}
+
+_ROWS: dict[str, tuple[str, dict[str, Range], dict[str, tuple[float, ...]]]] = {
+    "F01": ("p**2*x", {}, {}),
+    "F02": ("p**3*x", {}, {}),
+    "F03": ("p*x**2 + q*x", {}, {}),
+    "F04": ("p*x**3 + q*x**2 + r*x", {}, {}),
+    "F05": ("p*exp(q*x)", {"q": (-4.0, -2.0)}, {}),
+    "F06": ("rect(p)*u*x", _POSITIVE, _SIGN),
+    "F07": ("rect_ada(p)*u*x", _POSITIVE, _SIGN),
+    "F08": ("rect(p*x + q)*u", {}, _SIGN),
+    "F09": ("p*rect(q*x + r)", {}, {}),
+    "F10": ("logistic(p*x + q)*u", {}, _SIGN),
+    "F11": ("p*logistic(q*x + r)", {}, {}),
+    "F12": ("p*sin(q*x + r)", _WIDE, {}),
+    "F13": ("p*cos(q*x + r)", _WIDE, {}),
+    "F14": ("p*sinh(q*x + r)", {}, {}),
+    "F15": ("p*(cosh(q*x + r) - 1)", {}, {}),
+    "F16": ("p*tanh(q*x + r)", {}, {}),
+    "F17": ("p**2*x**2", {}, {}),
+    "F18": ("p**2*x**2*u", {}, _SIGN),
+    "F19": ("p**2*(x - q)**2", {}, {}),
+    "F20": ("p**2*(x - q)**2*u", {}, _SIGN),
+    "memory": ("tanh(p*x + q*C + r)", {}, {}),
+}
+
+
+@cache
+def _function(name: str) -> Function:
+    formula, init, constants = _ROWS[name]
+    return Function(formula, init=init, constants=constants)
+
+
+class Catalogue(Mapping[str, Function]):
+    """The functions of the paper by name: `catalogue["F12"]`."""
+
+    def __getitem__(self, name: str) -> Function:
+        if name not in _ROWS:
+            raise KeyError(f"{name!r} is not in the catalogue; it has {', '.join(_ROWS)}")
+        return _function(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_ROWS)
+
+    def __len__(self) -> int:
+        return len(_ROWS)
+
+    def __repr__(self) -> str:
+        return f"<catalogue: {', '.join(_ROWS)}>"
+
+
+catalogue = Catalogue()
+
+
+def as_function(given: str | Function) -> Function:
+    """A function from its catalogue name, its formula, or itself."""
+    if isinstance(given, Function):
+        return given
+    if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"a function is a catalogue name, a formula or a Function, not {type(given).__name__}")
+    if given in _ROWS:
+        return _function(given)
+    try:
+        return Function(given)
+    except FormulaError as error:
+        if given.isidentifier():
+            raise FormulaError(
+                f"{given!r} is not in the catalogue ({', '.join(_ROWS)}), and not a formula: {error.message}", text=given
+            ) from None
+        raise
+
+
+def name_of(function: Function) -> str | None:
+    """The catalogue's name of a function, if it has one."""
+    return next((name for name in _ROWS if _function(name) == function), None)

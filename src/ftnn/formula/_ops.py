@@ -1,0 +1,170 @@
+"""THE table of operations: what a formula may contain, and how each backend spells it.
+
+A spelling is either the name of the backend's own function ("sin") or a formula over other rows ("1/cosh(a)"),
+in the arguments a, b, c. So a backend that lacks an operation still has it, and nothing is spelled twice.
+Adding an operation is adding a row; `check` refuses a table with a hole when this file is loaded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+BACKENDS = ("numpy", "torch", "llvm", "sympy")
+ARGUMENTS = ("a", "b", "c")
+
+Domain = tuple[float, float]
+_REAL: Domain = (-2.0, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation."""
+
+    name: str
+    derivative: tuple[str, ...]
+    """The partial derivative by each argument, as a formula in a, b, c."""
+    numpy: str
+    torch: str
+    llvm: str
+    sympy: str
+    domain: tuple[Domain, ...]
+    """For each argument, where the operation and its derivatives are smooth and moderate: what tests draw from."""
+    by_parameter: tuple[str, ...] | None = None
+    """Derivatives decreed for parameters, where they differ from the true ones (`rect_ada`)."""
+    singular: str = ""
+    """The operation is not finite where this formula is zero."""
+    jump: str = ""
+    """The operation jumps where this formula is zero."""
+    symbol: str = ""
+    """How it is written when it is not a call: "+", "**", "<"."""
+    about: str = ""
+
+    @property
+    def arity(self) -> int:
+        return len(self.domain)
+
+    @property
+    def is_comparison(self) -> bool:
+        return self.symbol in ("<", "<=", ">", ">=", "==", "!=")
+
+    @property
+    def is_callable(self) -> bool:
+        """Whether a formula calls it by name."""
+        return not self.symbol
+
+    def spelling(self, backend: str) -> str:
+        return getattr(self, backend)
+
+    def derivatives(self, *, by_parameter: bool) -> tuple[str, ...]:
+        return self.by_parameter if by_parameter and self.by_parameter is not None else self.derivative
+
+
+def is_native(spelling: str) -> bool:
+    """Whether a spelling names a backend's own function (else it is a formula)."""
+    return re.fullmatch(r"[A-Za-z_][A-Za-z_0-9]*(\.[A-Za-z_0-9]+)?", spelling) is not None
+
+
+def _infix(name: str, symbol: str, derivative: tuple[str, ...], numpy: str, torch: str, sympy: str, **more) -> Op:  # pyright: ignore
+    domain = more.pop("domain", (_REAL,) * len(derivative))
+    return Op(name, derivative, numpy, torch, name, sympy, domain, symbol=symbol, **more)
+
+
+def _compare(name: str, symbol: str, numpy: str, sympy: str) -> Op:
+    # A comparison has no slope; `where` never asks for it.
+    return _infix(name, symbol, ("0", "0"), numpy, f"operator.{name}", sympy)
+
+
+def _unary(name: str, derivative: str, numpy: str = "", torch: str = "", llvm: str = "", sympy: str = "", **more) -> Op:  # pyright: ignore
+    """A row whose unfilled spellings are the operation's own name."""
+    domain = (more.pop("domain", _REAL),)
+    return Op(name, (derivative,), numpy or name, torch or name, llvm or name, sympy or name, domain, **more)
+
+
+_RECT = "where(a < 0, 0, a)"  # written so that NaN stays NaN
+
+_ROWS = (
+    _infix("add", "+", ("1", "1"), "add", "operator.add", "Add"),
+    _infix("sub", "-", ("1", "-1"), "subtract", "operator.sub", "operator.sub"),
+    _infix("mul", "*", ("b", "a"), "multiply", "operator.mul", "Mul"),
+    _infix("div", "/", ("1/b", "-a/b**2"), "true_divide", "operator.truediv", "operator.truediv",
+           domain=(_REAL, (0.5, 2.0)), singular="b"),
+    _infix("neg", "-", ("-1",), "negative", "operator.neg", "operator.neg"),
+    _infix("pow", "**", ("b*a**(b - 1)", "where(a == 0, 0, a**b*log(a))"), "power", "pow", "Pow",
+           domain=((0.5, 2.0), (-2.0, 2.0)), about="a power; a whole-numbered constant exponent takes any base"),
+    _compare("lt", "<", "less", "Lt"),
+    _compare("le", "<=", "less_equal", "Le"),
+    _compare("gt", ">", "greater", "Gt"),
+    _compare("ge", ">=", "greater_equal", "Ge"),
+    _compare("eq", "==", "equal", "Eq"),
+    _compare("ne", "!=", "not_equal", "Ne"),
+    Op("where", ("0", "where(a, 1, 0)", "where(a, 0, 1)"), "where", "where", "where", "where",
+       (_REAL, _REAL, _REAL), about="where(condition, a, b): a where the condition holds, else b"),
+    _unary("exp", "exp(a)"),
+    _unary("log", "1/a", domain=(0.3, 3.0), singular="a"),
+    _unary("log1p", "1/(1 + a)", domain=(-0.5, 3.0), singular="1 + a", sympy="log(1 + a)",
+           llvm="where(abs(a) < 1e-9, a, where(a > 1e9, log(a), log(1 + a)*(a/((1 + a) - 1))))",
+           about="log(1 + a), exact for small a"),
+    _unary("sqrt", "1/(2*sqrt(a))", domain=(0.3, 3.0)),
+    _unary("abs", "sign(a)", sympy="Abs", domain=(0.2, 2.0)),
+    _unary("sign", "0", domain=(0.2, 2.0), jump="a"),
+    _unary("sin", "cos(a)"),
+    _unary("cos", "-sin(a)"),
+    _unary("tan", "1 + tan(a)**2", domain=(-1.0, 1.0), singular="cos(a)"),
+    _unary("cot", "-(1 + cot(a)**2)", "1/tan(a)", "1/tan(a)", domain=(0.5, 2.5), singular="sin(a)"),
+    _unary("sec", "sec(a)*tan(a)", "1/cos(a)", "1/cos(a)", domain=(-1.0, 1.0), singular="cos(a)"),
+    _unary("csc", "-csc(a)*cot(a)", "1/sin(a)", "1/sin(a)", domain=(0.5, 2.5), singular="sin(a)"),
+    _unary("sinh", "cosh(a)"),
+    _unary("cosh", "sinh(a)"),
+    _unary("tanh", "1 - tanh(a)**2"),
+    _unary("coth", "-csch(a)**2", "1/tanh(a)", "1/tanh(a)", domain=(0.5, 2.0), singular="a"),
+    # From exp(-|a|), so that neither overflows where the value is small.
+    _unary("sech", "-sech(a)*tanh(a)", "2*exp(-abs(a))/(1 + exp(-2*abs(a)))",
+           "2*exp(-abs(a))/(1 + exp(-2*abs(a)))"),
+    _unary("csch", "-csch(a)*coth(a)", "1/sinh(a)", "1/sinh(a)", domain=(0.5, 2.0), singular="a"),
+    _unary("logistic", "logistic(a)*(1 - logistic(a))", "special.expit", "sigmoid", sympy="1/(1 + exp(-a))",
+           about="1/(1 + exp(-a))"),
+    _unary("softplus", "logistic(a)", "max(a, 0) + log1p(exp(-abs(a)))", "max(a, 0) + log1p(exp(-abs(a)))",
+           sympy="log(1 + exp(a))", about="log(1 + exp(a))"),
+    _unary("gauss", "-2*a*gauss(a)", "exp(-(a*a))", "exp(-(a*a))", sympy="exp(-a**2)", about="exp(-a**2)"),
+    _unary("erf", "1.1283791670955126*gauss(a)", "special.erf"),
+    _unary("rect", "step(a)", _RECT, _RECT, sympy="max(0, a)", domain=(0.2, 2.0),
+           about="a where a >= 0, else 0; slope 1 at 0"),
+    _unary("rect_ada", "step(a)", _RECT, _RECT, "rect", sympy="max(0, a)", domain=(0.2, 2.0), by_parameter=("1",),
+           about="rect, but by a parameter its slope counts as 1 everywhere, so that a dead connection can revive"),
+    _unary("relu", "where(a > 0, 1, 0)", _RECT, _RECT, "rect", sympy="max(0, a)", domain=(0.2, 2.0),
+           about="rect with slope 0 at 0, as in torch"),
+    _unary("step", "0", "where(a < 0, 0, 1)", "where(a < 0, 0, 1)", "where(a < 0, 0, 1)",
+           sympy="where(a >= 0, 1, 0)", domain=(0.2, 2.0), jump="a", about="1 where a >= 0, else 0"),
+    Op("min", ("where(a <= b, 1, 0)", "where(a <= b, 0, 1)"), "minimum", "minimum", "minimum", "Min",
+       ((-2.0, -0.1), (0.1, 2.0)), about="the smaller; NaN stays NaN"),
+    Op("max", ("where(a >= b, 1, 0)", "where(a >= b, 0, 1)"), "maximum", "maximum", "maximum", "Max",
+       ((0.1, 2.0), (-2.0, -0.1)), about="the larger; NaN stays NaN"),
+)  # fmt: skip
+
+
+def check(rows: Iterable[Op]) -> Mapping[str, Op]:
+    """The rows by name. Refuses a table with a hole: a missing spelling, derivative or test domain, or a name twice."""
+    table: dict[str, Op] = {}
+    for row in rows:
+        if row.name in table:
+            raise ValueError(f"operation {row.name!r} stands twice in the table")
+        missing = [backend for backend in BACKENDS if not row.spelling(backend)]
+        if missing:
+            raise ValueError(f"operation {row.name!r} has no spelling for {', '.join(missing)}")
+        if not 1 <= row.arity <= len(ARGUMENTS) or any(low >= high for low, high in row.domain):
+            raise ValueError(f"operation {row.name!r} has no usable test domain: {row.domain}")
+        for rules in (row.derivative, row.by_parameter or row.derivative):
+            if len(rules) != row.arity or not all(rules):
+                raise ValueError(f"operation {row.name!r} takes {row.arity} arguments but has derivatives {rules}")
+        table[row.name] = row
+    return MappingProxyType(table)
+
+
+OPS = check(_ROWS)
+"""Every operation by name."""
+
+FUNCTIONS = tuple(sorted(name for name, op in OPS.items() if op.is_callable))
+"""The names that a formula may call."""

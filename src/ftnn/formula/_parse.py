@@ -1,0 +1,233 @@
+"""Text → expression, through Python's `ast` and a whitelist: never `eval`, never `sympify`.
+
+SymPy's own parser would read `beta`, `E`, `I`, `S` or `N` as its functions and constants; here they are the user's.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from difflib import get_close_matches
+
+from ftnn.errors import FormulaError
+from ftnn.formula._expr import Call, Expr, Number, call, number, symbol
+from ftnn.formula._ops import FUNCTIONS, OPS
+
+MAX_CHARACTERS = 4_000
+MAX_NODES = 400
+
+_BINARY: dict[type[ast.operator], str] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.Pow: "pow",
+}
+_COMPARE: dict[type[ast.cmpop], str] = {
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+}
+_ALLOWED = (
+    "allowed are numbers, pi, x, C, parameter names, + - * / **, parentheses, "
+    "where(condition, a, b) with a comparison as its condition, and calls of " + ", ".join(FUNCTIONS)
+)
+_FORBIDDEN: dict[type[ast.AST], str] = {
+    ast.Attribute: "attribute access",
+    ast.Subscript: "a subscript",
+    ast.Lambda: "a lambda",
+    ast.IfExp: "if/else; write where(condition, a, b)",
+    ast.BoolOp: "and/or; nest where(condition, a, b) instead",
+    ast.Tuple: "a tuple",
+    ast.List: "a list",
+    ast.Dict: "a dictionary",
+    ast.Set: "a set",
+    ast.ListComp: "a comprehension",
+    ast.GeneratorExp: "a comprehension",
+    ast.NamedExpr: "an assignment",
+    ast.JoinedStr: "a string",
+    ast.Starred: "a starred argument",
+    ast.Await: "await",
+}
+
+
+def parse(text: str, *, limited: bool = True) -> Expr:
+    """The expression that `text` spells, exactly as written.
+
+    **Arguments:**
+
+    - `text`: the formula.
+    - `limited`: refuse what is longer than a person writes. Only texts that ftnn itself composed are not limited.
+
+    Raises [`ftnn.errors.FormulaError`][], which quotes the text and marks the place.
+    """
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise FormulaError(f"a formula is a string, not {type(text).__name__}", text=repr(text))
+    if limited and len(text) > MAX_CHARACTERS:
+        raise FormulaError(f"the formula has {len(text)} characters; at most {MAX_CHARACTERS} are allowed", text=text)
+    # Positions stay what they are in the user's text: one space for each line break or tab.
+    flat = "".join(" " if c in "\n\r\t" else c for c in text)
+    for place, character in enumerate(flat):
+        if character in "#\\" or not (character.isascii() and character.isprintable()):
+            hint = " (letters that only look like ASCII are other letters)" if not character.isascii() else ""
+            raise FormulaError(
+                f"the character {character!r} is not allowed{hint}; {_ALLOWED}", text=flat, start=place
+            )
+    if not flat.strip():
+        raise FormulaError(f"the formula is empty; {_ALLOWED}", text=flat)
+    indent = len(flat) - len(flat.lstrip())  # Python would take leading spaces for an indented block
+    tree = _python(flat.strip(), flat, indent)
+    if limited:
+        count = sum(1 for node in ast.walk(tree) if isinstance(node, ast.expr))
+        if count > MAX_NODES:
+            raise FormulaError(f"the formula has {count} nodes; at most {MAX_NODES} are allowed", text=flat)
+    return _Reader(flat, indent).read(tree)
+
+
+def _python(source: str, text: str, indent: int) -> ast.expr:
+    try:
+        return ast.parse(source, mode="eval").body
+    except SyntaxError as error:
+        start = indent + max((error.offset or 1) - 1, 0)
+        raise FormulaError(f"this is not a formula: {error.msg}; {_ALLOWED}", text=text, start=start) from None
+    except (MemoryError, RecursionError, ValueError):
+        raise FormulaError("the formula is nested too deeply, or has a number that is too long", text=text) from None
+
+
+class _Reader:
+    """Walks Python's syntax tree; remembers the text for its errors."""
+
+    def __init__(self, text: str, indent: int):
+        self.text = text
+        self.indent = indent
+
+    def error(self, node: ast.expr, message: str) -> FormulaError:
+        start = self.indent + node.col_offset
+        end = self.indent + (node.end_col_offset or node.col_offset + 1)
+        return FormulaError(message, text=self.text, start=start, end=end)
+
+    def read(self, node: ast.expr) -> Expr:
+        match node:
+            case ast.Constant(value=value):
+                return self.number(node, value)
+            case ast.Name(id="pi"):
+                return number(math.pi)
+            case ast.Name(id=name):
+                if name in FUNCTIONS:
+                    raise self.error(node, f"{name} is a function: write {name}(…); it cannot be a parameter's name")
+                return symbol(name)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                inner = self.read(operand)
+                return number(-inner.value) if isinstance(inner, Number) else call("neg", inner)
+            case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+                return self.read(operand)
+            case ast.BinOp(op=op, left=left, right=right) if type(op) in _BINARY:
+                return self.finite(node, call(_BINARY[type(op)], self.read(left), self.read(right)))
+            case ast.Call():
+                return self.finite(node, self.call(node))
+            case ast.Compare():
+                raise self.error(node, "a comparison stands only as the condition of where(condition, a, b)")
+            case _:
+                what = _FORBIDDEN.get(type(node), f"{type(node).__name__}")
+                raise self.error(node, f"not allowed in a formula: {what}; {_ALLOWED}")
+
+    def number(self, node: ast.expr, value: object) -> Expr:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.error(node, f"{value!r} is not a number; {_ALLOWED}")
+        return self.finite(node, Number(value)) if _float(value) is None else number(value)
+
+    def finite(self, node: ast.expr, expr: Expr) -> Expr:
+        """`expr`, unless it is a number that no float64 holds. Towers such as 9**9**9**9 are never computed exactly."""
+        if isinstance(expr, Call) and not all(isinstance(arg, Number | Call) for arg in expr.args):
+            return expr
+        if _constant(expr) == math.inf:
+            raise self.error(node, "this number is too large: at most 1.8e308 is allowed")
+        return expr
+
+    def call(self, node: ast.Call) -> Expr:
+        if not isinstance(node.func, ast.Name):
+            raise self.error(node.func, f"only a named function can be called; {_ALLOWED}")
+        name = node.func.id
+        if name not in FUNCTIONS:
+            near = get_close_matches(name, FUNCTIONS, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise self.error(node.func, f"{name} is not a function and cannot be called{hint} ({_ALLOWED})")
+        if node.keywords:
+            raise self.error(node, f"keyword arguments are not allowed: {name}(…) takes its arguments by position")
+        for arg in node.args:
+            if isinstance(arg, ast.Starred):
+                raise self.error(arg, "not allowed in a formula: a starred argument")
+        arity = OPS[name].arity
+        if name in ("min", "max"):
+            if len(node.args) < 2:
+                raise self.error(node, f"{name}(…) takes at least 2 arguments, not {len(node.args)}")
+            first, *rest = (self.read(arg) for arg in node.args)
+            for other in rest:
+                first = call(name, first, other)
+            return first
+        if len(node.args) != arity:
+            raise self.error(node, f"{name}(…) takes {arity} argument{'s'[: arity != 1]}, not {len(node.args)}")
+        if name == "where":
+            condition, a, b = node.args
+            return self.where(condition, self.read(a), self.read(b))
+        return call(name, *(self.read(arg) for arg in node.args))
+
+    def where(self, condition: ast.expr, a: Expr, b: Expr) -> Expr:
+        if isinstance(condition, ast.Name) and condition.id == "a":
+            return call("where", symbol("a"), a, b)  # the rules of the table speak of a condition as `a`
+        if not isinstance(condition, ast.Compare):
+            raise self.error(condition, "the condition of where(condition, a, b) must be a comparison, such as x > 0")
+        terms = [condition.left, *condition.comparators]
+        result = a
+        # 0 < x < 1 holds where each of its comparisons holds.
+        for op, left, right in reversed(list(zip(condition.ops, terms, terms[1:], strict=False))):
+            if type(op) not in _COMPARE:
+                raise self.error(condition, "allowed comparisons are < <= > >= == !=")
+            result = call("where", call(_COMPARE[type(op)], self.read(left), self.read(right)), result, b)
+        return result
+
+
+def _float(value: int | float) -> float | None:
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def _constant(expr: Expr) -> float | None:
+    """The value of a number written with + - * / ** only; inf where it leaves float64; None where it is no such number."""
+    match expr:
+        case Number(value):
+            found = _float(value)
+            return math.inf if found is None else found
+        case Call(op, args) if op in ("add", "sub", "mul", "div", "pow", "neg"):
+            values = [_constant(arg) for arg in args]
+            numbers = [value for value in values if value is not None]
+            if len(numbers) < len(values):
+                return None
+            if math.inf in numbers:
+                return math.inf
+            try:
+                match op, numbers:
+                    case "add", [a, b]:
+                        return a + b
+                    case "sub", [a, b]:
+                        return a - b
+                    case "mul", [a, b]:
+                        return a * b
+                    case "div", [a, b]:
+                        return a / b
+                    case "pow", [a, b]:
+                        power = a**b
+                        return power if isinstance(power, float) else None
+                    case _:
+                        return -numbers[0]
+            except OverflowError:
+                return math.inf
+            except ZeroDivisionError:
+                return None
+        case _:
+            return None

@@ -1,0 +1,45 @@
+"""Expression → text that parses back to it."""
+
+from __future__ import annotations
+
+import math
+
+from ftnn.formula._expr import Expr, Number, Symbol, postorder
+from ftnn.formula._ops import OPS
+
+# How tightly each operation binds, as in Python.
+_BINDS = {"add": 2, "sub": 2, "mul": 3, "div": 3, "neg": 4, "pow": 5}
+_COMPARISON, _ATOM = 1, 9
+
+
+def to_text(expr: Expr) -> str:
+    """`expr` as a formula with as few parentheses as needed."""
+    done: dict[Expr, tuple[str, int]] = {}
+    for part in postorder(expr):
+        done[part] = _one(part, done)
+    return done[expr][0]
+
+
+def _one(expr: Expr, done: dict[Expr, tuple[str, int]]) -> tuple[str, int]:
+    if isinstance(expr, Number):
+        text = "pi" if expr.value == math.pi else repr(expr.value)
+        return text, _BINDS["neg"] if expr.value < 0 else _ATOM
+    if isinstance(expr, Symbol):
+        return expr.name, _ATOM
+    row = OPS[expr.op]
+    if row.is_callable:
+        return f"{expr.op}({', '.join(done[arg][0] for arg in expr.args)})", _ATOM
+    binds = _COMPARISON if row.is_comparison else _BINDS[expr.op]
+    if expr.op == "neg":
+        return "-" + _inside(done[expr.args[0]], binds), binds
+    left, right = expr.args
+    # The right side of - and / and the left side of ** bind one tighter: a - (b - c), (a**b)**c.
+    first = _inside(done[left], binds + (expr.op == "pow"))
+    second = _inside(done[right], binds + (expr.op in ("sub", "div", "add", "mul")))
+    space = "" if expr.op in ("mul", "div", "pow") else " "
+    return f"{first}{space}{row.symbol}{space}{second}", binds
+
+
+def _inside(part: tuple[str, int], binds: int) -> str:
+    text, own = part
+    return text if own >= binds else f"({text})"

@@ -1,0 +1,8 @@
+"""From plans to numbers: the reference, matrix products, and generated CPU code."""
+
+from ftnn.kernels._op import BACKENDS as BACKENDS
+from ftnn.kernels._op import Backend as Backend
+from ftnn.kernels._op import transfer as transfer
+from ftnn.kernels._program import program as program
+from ftnn.kernels._program import signature as signature
+from ftnn.kernels._reference import memory_step as memory_step

@@ -1,0 +1,90 @@
+"""Separable functions as matrix products: Σ_k h_k(x) @ g_k(p)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from ftnn.formula._derive import differentiate
+from ftnn.formula._expr import INPUT, Expr, names
+from ftnn.kernels._program import Program
+from ftnn.kernels._reference import evaluate
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """The two kinds of factors, evaluated: of x alone, (batch, in), and of matrices alone, (in, out)."""
+
+    x: Tensor
+    matrices: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, program: Program, x: Tensor, matrices: Sequence[Tensor]) -> _Sides:
+        return cls(x, dict(zip(program.matrices, matrices, strict=True)))
+
+    def h(self, expr: Expr) -> Tensor:
+        return evaluate((expr,), {INPUT: self.x})[0].expand(self.x.shape)
+
+    def g(self, expr: Expr) -> Tensor:
+        return evaluate((expr,), self.matrices)[0].expand(next(iter(self.matrices.values())).shape)
+
+
+_slope = cache(differentiate)
+
+
+def suits(program: Program, x: Tensor, matrices: Sequence[Tensor]) -> bool:
+    """Whether the products cannot lose what the function has: split exponentials must stay well within range."""
+    plan = program.plan
+    if plan.kind != "gemm" or not plan.exponents or x.numel() == 0:
+        return plan.kind == "gemm"
+    # Half of what overflows, for each factor: then their product neither overflows nor underflows.
+    limit = 0.5 * math.log(torch.finfo(x.dtype).max)
+    sides = _Sides.of(program, x, matrices)
+    arguments = (sides.h(e) if INPUT in names(e) else sides.g(e) for e in plan.exponents)
+    return all(float(argument.abs().max()) < limit for argument in arguments)
+
+
+def transfer(program: Program, x: Tensor, matrices: Sequence[Tensor]) -> Tensor:
+    """F ⊙ x, (batch, out), of x (batch, in) and matrices (in, out)."""
+    plan, sides = program.plan, _Sides.of(program, x, matrices)
+    out = x.new_zeros(x.shape[0], matrices[0].shape[1])
+    for g, h in plan.terms:
+        out.addmm_(sides.h(h), sides.g(g))
+    if plan.constant is not None:
+        out += sides.g(plan.constant).sum(0)
+    if plan.common is not None:
+        out += sides.h(plan.common).sum(1, keepdim=True)
+    return out
+
+
+def transfer_backward(
+    program: Program, grad: Tensor, x: Tensor, matrices: Sequence[Tensor], wanted: tuple[str, ...]
+) -> list[Tensor]:
+    """The gradients by each of `wanted`, in the order of x, then `program.parameters`."""
+    plan, sides = program.plan, _Sides.of(program, x, matrices)
+    found: list[Tensor] = []
+    if INPUT in wanted:
+        total = torch.zeros_like(x)
+        for g, h in plan.terms:
+            total += (grad @ sides.g(g).T) * sides.h(_slope(h, INPUT))
+        if plan.common is not None:
+            total += sides.h(_slope(plan.common, INPUT)) * grad.sum(1, keepdim=True)
+        found.append(total)
+    parameters = [name for name in program.parameters if name in wanted]
+    if parameters:
+        totals = {name: torch.zeros_like(matrices[0]) for name in parameters}
+        # The error of each g, (in, out), is what every parameter's gradient is made of.
+        errors = [(g, sides.h(h).T @ grad) for g, h in plan.terms]
+        if plan.constant is not None:
+            errors.append((plan.constant, grad.sum(0).expand_as(matrices[0])))
+        for g, error in errors:
+            for name in parameters:
+                if name in names(g):
+                    totals[name] += error * sides.g(_slope(g, name))
+        found += totals.values()
+    return found

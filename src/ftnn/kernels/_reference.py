@@ -1,0 +1,267 @@
+"""The reference: broadcast and sum in plain torch. Slow, obviously right, and the oracle of every test.
+
+Everything that is computed for a layer has one form, a *contraction*: an expression is evaluated for every
+(batch, input, output) and summed over some of these axes.
+
+    transfer            Σ_i     F(x_bi; p_io)                → (batch, out)
+    error sent down     Σ_o     g_bo · ∂F/∂x                 → (batch, in)
+    parameter gradient  Σ_b     g_bo · ∂F/∂p                 → (in, out)
+
+The derivative of a contraction is again a contraction, of the symbolic derivative. So derivatives of any order are
+right, decreed ones included, and no array over all three axes outlives a block.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ftnn.formula._derive import differentiate, lower
+from ftnn.formula._expr import INPUT, MEMORY, ZERO, Call, Expr, Number, Symbol, folded, postorder, symbol
+from ftnn.formula._ops import OPS, is_native
+from ftnn.kernels._program import Program
+
+BLOCK_BYTES = 128 * 2**20
+"""What the intermediate arrays of one block may take; sums and masks come on top."""
+
+Axes = str
+"""Which of the axes (b)atch, (i)n, (o)ut an array has, in this order: "bi", "io", "bo" or "bio"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """Expressions to evaluate over all axes, and the axes that each keeps; the others are summed over."""
+
+    operands: tuple[tuple[str, Axes], ...]
+    """Name and axes of each operand, in order."""
+    results: tuple[tuple[Expr, Axes], ...]
+
+
+@cache
+def _native(spelling: str) -> Callable[..., Any]:
+    module, _, name = spelling.rpartition(".")
+    return getattr(operator if module else torch, name)
+
+
+def check_spellings() -> None:
+    """Refuses a table that spells an operation in a way torch does not know."""
+    for op in OPS.values():
+        if is_native(op.torch):
+            _native(op.torch)
+
+
+check_spellings()
+
+# torch.minimum and maximum take tensors only; the other functions take numbers too.
+_TENSORS_ONLY = ("min", "max")
+
+
+@dataclass(frozen=True, slots=True)
+class _Schedule:
+    """An evaluation order for several expressions, and what may be forgotten after each step."""
+
+    steps: tuple[tuple[Expr, tuple[Expr, ...]], ...]
+    results: tuple[Expr, ...]
+    live: int
+    """How many computed arrays are alive at once, at most."""
+
+
+@lru_cache(maxsize=1024)
+def _schedule(results: tuple[Expr, ...]) -> _Schedule:
+    lowered = tuple(lower(expr, "torch") for expr in results)
+    order = list(postorder(*lowered))
+    last: dict[Expr, int] = {}
+    for position, part in enumerate(order):
+        for arg in part.args if isinstance(part, Call) else ():
+            last[arg] = position
+    keep = set(lowered)
+    steps: list[tuple[Expr, tuple[Expr, ...]]] = []
+    live = most = 0
+    for position, part in enumerate(order):
+        args = dict.fromkeys(part.args) if isinstance(part, Call) else {}
+        dead = tuple(arg for arg in args if last[arg] == position and arg not in keep)
+        live += isinstance(part, Call)
+        most = max(most, live)
+        live -= sum(isinstance(arg, Call) for arg in dead)
+        steps.append((part, dead))
+    return _Schedule(tuple(steps), lowered, most)
+
+
+def evaluate(results: tuple[Expr, ...], values: dict[str, Tensor]) -> list[Tensor]:
+    """The expressions' values, broadcast over `values`. Differentiable by torch, but without decreed derivatives."""
+    schedule = _schedule(results)
+    like = next(iter(values.values()))
+    done: dict[Expr, Any] = {}
+    for part, dead in schedule.steps:
+        match part:
+            case Number(value):
+                done[part] = value
+            case Symbol(name):
+                done[part] = values[name]
+            case Call(op, args):
+                given = [done[arg] for arg in args]
+                if op in _TENSORS_ONLY:
+                    given = [g if isinstance(g, Tensor) else torch.full_like(like.flatten()[:1], g) for g in given]
+                done[part] = _native(OPS[op].torch)(*given)
+        for arg in dead:
+            del done[arg]
+    return [_tensor(done[expr], like) for expr in schedule.results]
+
+
+def _tensor(value: Any, like: Tensor) -> Tensor:
+    """A number as a tensor (a selection between two numbers comes out in torch's default dtype)."""
+    return value.to(like.dtype) if isinstance(value, Tensor) else torch.tensor(value, dtype=like.dtype, device=like.device)
+
+
+_VIEW = {"bi": lambda t: t[:, :, None], "io": lambda t: t[None], "bo": lambda t: t[:, None, :], "bio": lambda t: t}
+
+
+def _sizes(contraction: Contraction, tensors: Sequence[Tensor]) -> dict[str, int]:
+    return {
+        axis: size
+        for (_, axes), tensor in zip(contraction.operands, tensors, strict=True)
+        for axis, size in zip(axes, tensor.shape, strict=True)
+    }
+
+
+def _evaluate_in_blocks(contraction: Contraction, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The results, holding no more than one block's arrays at once."""
+    sizes = _sizes(contraction, tensors)
+    first = tensors[0]
+    results = tuple(expr for expr, _ in contraction.results)
+    totals = [first.new_zeros([sizes[axis] for axis in axes]) for _, axes in contraction.results]
+    if 0 in sizes.values():
+        return totals
+    one = sizes["i"] * first.element_size() * (_schedule(results).live + 1)  # bytes for one sample and one output
+    outs = max(1, min(sizes["o"], BLOCK_BYTES // (one * sizes["b"]) or 1))
+    batch = max(1, min(sizes["b"], BLOCK_BYTES // (one * outs) or 1))
+    for b in range(0, sizes["b"], batch):
+        for o in range(0, sizes["o"], outs):
+            block = {"b": slice(b, b + batch), "i": slice(None), "o": slice(o, o + outs)}
+            values = {
+                name: _VIEW[axes](tensor[tuple(block[axis] for axis in axes)])
+                for (name, axes), tensor in zip(contraction.operands, tensors, strict=True)
+            }
+            shape = (min(batch, sizes["b"] - b), sizes["i"], min(outs, sizes["o"] - o))
+            for total, (_, axes), value in zip(totals, contraction.results, evaluate(results, values), strict=True):
+                total[tuple(block[axis] for axis in axes)] += _reduced(value.expand(shape), axes)
+    return totals
+
+
+def _reduced(value: Tensor, axes: Axes) -> Tensor:
+    """`value`, (batch, in, out), summed over all but `axes`."""
+    over = [position for position, axis in enumerate("bio") if axis not in axes]
+    return value.sum(over) if over else value
+
+
+@lru_cache(maxsize=1024)
+def _backward(contraction: Contraction, wanted: tuple[int, ...]) -> Contraction:
+    """The contraction that sends gradients of `contraction`'s results to its operands numbered `wanted`.
+
+    Its operands are those of `contraction`, then one weight for each result.
+    """
+    taken = len(contraction.operands)
+    weights = tuple((f"∂{taken + k}", axes) for k, (_, axes) in enumerate(contraction.results))
+    total = ZERO
+    for (name, _), (expr, _) in zip(weights, contraction.results, strict=True):
+        total = folded("add", total, folded("mul", symbol(name), expr))
+    results = tuple((differentiate(total, contraction.operands[n][0]), contraction.operands[n][1]) for n in wanted)
+    return Contraction((*contraction.operands, *weights), results)
+
+
+class _Contract(torch.autograd.Function):
+    """Evaluates a contraction; differentiable to any order."""
+
+    @staticmethod
+    def forward(ctx: Any, contraction: Contraction, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.contraction = contraction
+        ctx.save_for_backward(*tensors)
+        return tuple(_evaluate_in_blocks(contraction, tensors))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        wanted = tuple(n for n, needed in enumerate(ctx.needs_input_grad[1:]) if needed)
+        found = contract(_backward(ctx.contraction, wanted), *ctx.saved_tensors, *grads)
+        result: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
+        for n, grad in zip(wanted, found, strict=True):
+            result[n + 1] = grad
+        return tuple(result)
+
+
+def contract(contraction: Contraction, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """The results of a contraction. Each tensor has the axes that the contraction states for it."""
+    return _Contract.apply(contraction, *tensors)  # pyright: ignore[reportReturnType]
+
+
+# --- what layers ask for ---
+
+
+@cache
+def _transfer(program: Program) -> Contraction:
+    return Contraction((("x", "bi"), *((name, "io") for name in program.matrices)), ((program.expr, "bo"),))
+
+
+def transfer(program: Program, x: Tensor, matrices: Sequence[Tensor]) -> Tensor:
+    """F ⊙ x.
+
+    **Arguments:**
+
+    - `x`: (batch, in).
+    - `matrices`: each (in, out), in the order of `program.matrices`.
+
+    Returns (batch, out).
+    """
+    return contract(_transfer(program), x, *matrices)[0]
+
+
+@lru_cache(maxsize=1024)
+def _transfer_backward(program: Program, wanted: tuple[str, ...]) -> Contraction:
+    forward = _transfer(program)
+    numbers = tuple(n for n, (name, _) in enumerate(forward.operands) if name in wanted)
+    return _backward(forward, numbers)
+
+
+def transfer_backward(
+    program: Program, grad: Tensor, x: Tensor, matrices: Sequence[Tensor], wanted: tuple[str, ...]
+) -> tuple[Tensor, ...]:
+    """The gradients of `Σ grad · (F ⊙ x)` by each of `wanted`, in the order of x, then `program.parameters`.
+
+    `grad` is (batch, out); a gradient has the shape of what it is taken by.
+    """
+    return contract(_transfer_backward(program, wanted), x, *matrices, grad)
+
+
+@lru_cache(maxsize=1024)
+def backward_of_backward(program: Program, wanted: tuple[str, ...]) -> Contraction:
+    """What differentiates `transfer_backward`: operands x, matrices, grad, a weight for each of `wanted`; results by
+    x, each parameter, and grad."""
+    first = _transfer_backward(program, wanted)
+    parameters = range(1, 1 + len(program.parameters))
+    return _backward(first, (0, *parameters, len(first.operands) - 1))
+
+
+@cache
+def _memory_step(program: Program) -> Contraction:
+    operands = ((INPUT, "bi"), (MEMORY, "bio"), *((name, "io") for name in program.matrices))
+    return Contraction(operands, ((program.expr, "bo"), (program.expr, "bio")))
+
+
+def memory_step(program: Program, x: Tensor, cell: Tensor, matrices: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """One time step of a memory function.
+
+    **Arguments:**
+
+    - `x`: (batch, in).
+    - `cell`: every connection's previous value, (batch, in, out).
+    - `matrices`: each (in, out).
+
+    Returns the sums, (batch, out), and the new cell, (batch, in, out).
+    """
+    total, new = contract(_memory_step(program), x, cell, *matrices)
+    return total, new

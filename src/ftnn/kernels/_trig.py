@@ -1,0 +1,223 @@
+"""sin, cos and their quotients, as vector instructions.
+
+float32. x = n·π/2 + r by the magic-number trick: added to 1.5·2²³ steps, x·2/π is rounded to an integer n, which
+then stands in the low bits of the sum. π/2 is subtracted in three parts, so that r is right relative to itself
+however near x is to a multiple of π/2. n is held scaled by 2⁻¹², so that |n| ≥ 2¹³ (|x| > 12866), infinities and
+NaN all show in one bit of the exponent: one test sends a vector with such a lane through a function out of line.
+
+sin and cos of the same x share all of this. A kernel that needs only one of them is better served by `ALONE`,
+which reduces by multiples of π and needs a single polynomial.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from llvmlite import ir
+
+from ftnn.kernels._libm import libm
+from ftnn.kernels._vector import Vectors
+
+# π/2 in three parts, each rounded down: negative parts would turn -0 into +0 on the way.
+_PARTS = (1.57079625129699707, 7.54978941586159635e-08, 5.39030285815811905e-15)
+_QUARTER_SCALE = 2.0**-12
+_HALF_SCALE = 2.0**-11
+_ONE_AND_A_HALF = 1.5 * 2**23
+
+_SIN = (1.0, -0.16666654, 0.0083321578, -0.00019514868)  # sin(r)/r in r², |r| ≤ π/4
+_COS = (1.0, -0.49999884, 0.041655749, -0.0013591470)  # cos(r) in r², |r| ≤ π/4
+_SIN_HALF = (1.0, -0.16666660, 0.0083330652, -0.00019809521, 2.6055901e-06)  # sin(r)/r in r², |r| ≤ π/2
+
+_Reduction = Literal["quarter", "sin", "cos"]
+
+
+def sin(v: Vectors, x: ir.Value) -> ir.Value:
+    if v.dtype == "float64":
+        return libm(v, "sin", x)
+    odd, sine, cosine = _turned(v, x)
+    return v.select(odd, cosine, sine)
+
+
+def cos(v: Vectors, x: ir.Value) -> ir.Value:
+    if v.dtype == "float64":
+        return libm(v, "cos", x)
+    odd, sine, cosine = _turned(v, x)
+    minus_sine = v.from_bits(v.ixor(v.to_bits(sine), v.iconst(v.sign_bit)))
+    return v.select(odd, minus_sine, cosine)
+
+
+def _turned(v: Vectors, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Whether n is odd, sin r and cos r, both negated in the lower half of the circle."""
+    r, n = _reduce(v, x)
+    square = v.mul(r, r)
+    # r·(1 + ...) rather than r + r³·(...): as short, and keeps the sign of zero.
+    sine = v.mul(r, v.horner(square, _SIN))
+    cosine = v.horner(square, _COS)
+    sign = v.iand(v.shl(n, 30), v.iconst(v.sign_bit))
+    odd = v.bits_set(n, 1)
+    return odd, v.from_bits(v.ixor(v.to_bits(sine), sign)), v.from_bits(v.ixor(v.to_bits(cosine), sign))
+
+
+def _reduce(v: Vectors, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """r in [-π/4, π/4] and n in the low bits of integers, x = n·π/2 + r."""
+
+    def emit() -> tuple[ir.Value, ir.Value]:
+        magic = v.const(_ONE_AND_A_HALF * _QUARTER_SCALE)
+        shifted = v.fma(x, v.const(2 / math.pi * _QUARTER_SCALE), magic)
+        n = v.sub(shifted, magic)
+        return _subtract(v, x, n, shifted, "quarter", 1 / _QUARTER_SCALE)
+
+    return v.once("reduce quarter", (x,), emit)
+
+
+def sin_alone(v: Vectors, x: ir.Value) -> ir.Value:
+    if v.dtype == "float64":
+        return libm(v, "sin", x)
+
+    def emit() -> ir.Value:
+        magic = v.const(_ONE_AND_A_HALF * _HALF_SCALE)
+        shifted = v.fma(x, v.const(1 / math.pi * _HALF_SCALE), magic)
+        return _half_turn(v, *_subtract(v, x, v.sub(shifted, magic), shifted, "sin", 2 / _HALF_SCALE))
+
+    return v.once("sin alone", (x,), emit)
+
+
+def cos_alone(v: Vectors, x: ir.Value) -> ir.Value:
+    if v.dtype == "float64":
+        return libm(v, "cos", x)
+
+    def emit() -> ir.Value:  # cos x = sin(x + π/2): n is rounded with a half added, which is then taken off again
+        magic, half = v.const(_ONE_AND_A_HALF * _HALF_SCALE), v.const(0.5 * _HALF_SCALE)
+        shifted = v.add(v.fma(x, v.const(1 / math.pi * _HALF_SCALE), half), magic)
+        n = v.sub(v.sub(shifted, magic), half)
+        return _half_turn(v, *_subtract(v, x, n, shifted, "cos", 2 / _HALF_SCALE))
+
+    return v.once("cos alone", (x,), emit)
+
+
+ALONE: Mapping[str, Callable[[Vectors, ir.Value], ir.Value]] = {"sin": sin_alone, "cos": cos_alone}
+"""Shorter forms for where the other one of the same argument is not needed."""
+
+
+def _half_turn(v: Vectors, r: ir.Value, n: ir.Value) -> ir.Value:
+    """sin(r + n·π), |r| ≤ π/2."""
+    sine = v.mul(r, v.horner(v.mul(r, r), _SIN_HALF))
+    return v.from_bits(v.ixor(v.to_bits(sine), v.shl(n, 31)))
+
+
+def _subtract(
+    v: Vectors, x: ir.Value, n: ir.Value, shifted: ir.Value, reduction: _Reduction, unscale: float
+) -> tuple[ir.Value, ir.Value]:
+    """x - n·π/2 (n still scaled) and n as integers; lanes out of range are put right out of line."""
+    r = x
+    for part in _PARTS:
+        r = v.fma(n, v.const(-part * unscale), r)
+    bits = v.to_bits(shifted)
+    outside = v.bits_set(v.to_bits(n), 1 << 30)  # scaled |n| ≥ 2, or NaN
+    b = v.builder
+    any_outside, before = v.any(outside), b.block
+    cold, after = b.append_basic_block("wide"), b.append_basic_block("reduced")
+    b.cbranch(any_outside, cold, after).set_weights([1, 1 << 20])
+    b.position_at_end(cold)
+    with v.scope():
+        # Lanes in range become 0 and are left alone, so that no lane's value depends on its neighbours.
+        wide = b.call(_wide(v, reduction), [v.select(outside, x, v.const(0.0)), r, bits])
+        wide_r, wide_bits = b.extract_value(wide, 0), b.extract_value(wide, 1)
+    b.branch(after)
+    b.position_at_end(after)
+    merged: list[ir.Value] = []
+    for fast, slow in ((r, wide_r), (bits, wide_bits)):
+        phi = b.phi(fast.type)
+        phi.add_incoming(fast, before)
+        phi.add_incoming(slow, cold)
+        merged.append(phi)
+    return merged[0], merged[1]
+
+
+def _wide(v: Vectors, reduction: _Reduction) -> ir.Function:
+    """A function of the module, out of line: (x, r, n) → (r, n) with the lanes where x is not 0 reduced anew.
+
+    libm's float64 sin and cos are right for every float32, however large; r is had back from them by asin.
+    """
+    module = v.builder.module
+    name = f"ftnn.reduce.{reduction}.{v.lanes}"
+    if name in module.globals:
+        return module.globals[name]
+    kind = ir.LiteralStructType([v.type, v.int_type])
+    function = ir.Function(module, ir.FunctionType(kind, [v.type, v.type, v.int_type]), name)
+    function.linkage = "internal"
+    for attribute in ("noinline", "cold", "nounwind", "minsize", "optsize"):
+        function.attributes.add(attribute)
+    xs, rs, ns = function.args
+    blocks = {label: function.append_basic_block(label) for label in ("entry", "lane", "slow", "next", "end")}
+    b = ir.IRBuilder(blocks["entry"])
+    i32, zero, one = ir.IntType(32), ir.Constant(ir.IntType(32), 0), ir.Constant(ir.IntType(32), 1)
+    b.branch(blocks["lane"])
+
+    b.position_at_end(blocks["lane"])
+    lane, r_in, n_in = b.phi(i32), b.phi(v.type), b.phi(v.int_type)
+    x = b.extract_element(xs, lane)
+    b.cbranch(b.fcmp_unordered("!=", x, ir.Constant(v.scalar, 0.0)), blocks["slow"], blocks["next"])
+
+    b.position_at_end(blocks["slow"])
+    angle, quadrant = _wide_lane(v, b, b.fpext(x, ir.DoubleType()), reduction)
+    r_slow = b.insert_element(r_in, b.fptrunc(angle, v.scalar), lane)
+    n_slow = b.insert_element(n_in, quadrant, lane)
+    b.branch(blocks["next"])
+
+    b.position_at_end(blocks["next"])
+    r_out, n_out = b.phi(v.type), b.phi(v.int_type)
+    following = b.add(lane, one)
+    b.cbranch(b.icmp_unsigned("<", following, ir.Constant(i32, v.lanes)), blocks["lane"], blocks["end"])
+    for phi, unchanged, changed in ((r_out, r_in, r_slow), (n_out, n_in, n_slow)):
+        phi.add_incoming(unchanged, blocks["lane"])
+        phi.add_incoming(changed, blocks["slow"])
+    for phi, first, then in ((lane, zero, following), (r_in, rs, r_out), (n_in, ns, n_out)):
+        phi.add_incoming(first, blocks["entry"])
+        phi.add_incoming(then, blocks["next"])
+
+    b.position_at_end(blocks["end"])
+    packed = b.insert_value(ir.Constant(kind, ir.Undefined), r_out, 0)
+    b.ret(b.insert_value(packed, n_out, 1))
+    return function
+
+
+def _wide_lane(v: Vectors, b: ir.IRBuilder, x: ir.Value, reduction: _Reduction) -> tuple[ir.Value, ir.Value]:
+    """The reduced angle, in float64, and n of one lane."""
+    double, integer = ir.DoubleType(), ir.IntType(32)
+
+    def call(name: str, a: ir.Value) -> ir.Value:
+        return b.call(v.external(name, double, double), [a])
+
+    if reduction != "quarter":
+        return call("asin", call(reduction, x)), ir.Constant(integer, 0)
+    sine, cosine = call("sin", x), call("cos", x)
+    odd = b.fcmp_ordered(">", call("llvm.fabs.f64", sine), call("llvm.fabs.f64", cosine))
+    small, large = b.select(odd, cosine, sine), b.select(odd, sine, cosine)
+    lower = b.fcmp_ordered("<", large, ir.Constant(double, 0.0))
+    # sin r is ±small: in the four quadrants sin x is sin r, cos r, -sin r, -cos r, and cos x a quadrant on.
+    angle = call("asin", b.select(b.xor(odd, lower), b.fneg(small), small))
+    two, zero = ir.Constant(integer, 2), ir.Constant(integer, 0)
+    return angle, b.or_(b.zext(odd, integer), b.select(lower, two, zero))
+
+
+def tan(v: Vectors, x: ir.Value) -> ir.Value:
+    if v.dtype == "float64":
+        return libm(v, "tan", x)
+    return v.div(sin(v, x), cos(v, x))
+
+
+def cot(v: Vectors, x: ir.Value) -> ir.Value:
+    if v.dtype == "float64":
+        return v.div(v.const(1.0), libm(v, "tan", x))
+    return v.div(cos(v, x), sin(v, x))
+
+
+def sec(v: Vectors, x: ir.Value) -> ir.Value:
+    return v.div(v.const(1.0), cos(v, x))
+
+
+def csc(v: Vectors, x: ir.Value) -> ir.Value:
+    return v.div(v.const(1.0), sin(v, x))

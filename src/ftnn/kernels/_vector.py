@@ -1,0 +1,341 @@
+"""Vector instructions, each distinct one emitted once.
+
+`Vectors` is a thin layer over an `ir.IRBuilder`: an operation on operands it has met before gives back the value
+it gave then. So a formula and all its derivatives can be written out naively, function by function, and still
+share every subexpression, without waiting for LLVM to find that out.
+
+No fast-math flag is ever set: an argument reduction relies on the order of its operations, and NaN and infinity
+must arrive. A fused multiply-add happens only where `fma` asks for one.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal, TypeVar, cast
+
+from llvmlite import ir
+
+DType = Literal["float32", "float64"]
+Memo = list[dict[tuple[object, ...], tuple[object, tuple[ir.Value, ...]]]]
+T = TypeVar("T")
+
+
+class _Splat(ir.Constant):
+    """A constant written as LLVM's `splat (...)`: a text of sixteen equal numbers takes far longer to read."""
+
+    def __init__(self, kind: ir.Type, text: str) -> None:
+        self.type = kind
+        self.constant = text
+
+    def _get_reference(self) -> str:
+        return self.constant
+
+
+class Vectors:
+    """Emits operations on vectors of `lanes` numbers at the builder's position.
+
+    A remembered value is usable only where its block dominates: code in the body of a loop or under a branch
+    belongs in `with v.scope():`, at whose end all that was emitted inside is forgotten.
+    """
+
+    def __init__(self, builder: ir.IRBuilder, dtype: DType, lanes: int, memo: Memo | None = None) -> None:
+        double = dtype == "float64"
+        self.builder = builder
+        self.dtype: DType = dtype
+        self.lanes = lanes
+        self.bits = 64 if double else 32
+        self.scalar: ir.Type = ir.DoubleType() if double else ir.FloatType()
+        self.type = ir.VectorType(self.scalar, lanes)
+        self.int_type = ir.VectorType(ir.IntType(self.bits), lanes)
+        self.mask_type = ir.VectorType(ir.IntType(1), lanes)
+        self.sign_bit = 1 << (self.bits - 1)
+        # Innermost scope last. Keys name operands by id, so an entry holds its operands to keep those ids taken.
+        self._memo: Memo = [{}] if memo is None else memo
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """What is emitted inside is forgotten at the end, as it does not dominate what follows."""
+        self._memo.append({})
+        try:
+            yield
+        finally:
+            self._memo.pop()
+
+    def double(self) -> Vectors:
+        """The same lanes, builder and memory in float64."""
+        return Vectors(self.builder, "float64", self.lanes, self._memo)
+
+    def once(self, name: str, operands: tuple[ir.Value, ...], emit: Callable[[], T]) -> T:
+        """What `emit` gave when `name` was last asked of these operands in a scope still open, else `emit()`.
+
+        `name` tells apart all that is not an operand, such as the amount of a shift.
+        """
+        key = (name, self.dtype, *map(id, operands))
+        for table in reversed(self._memo):
+            if key in table:
+                return cast("T", table[key][0])
+        result = emit()
+        self._memo[-1][key] = (result, operands)
+        return result
+
+    def intrinsic(self, name: str, result: ir.Type, *operands: ir.Value) -> ir.Value:
+        """A call of an LLVM intrinsic without side effects, by its full name."""
+        return self.once(name, operands, lambda: self._call(name, result, *operands))
+
+    def external(self, name: str, result: ir.Type, *arguments: ir.Type) -> ir.Function:
+        """The function of this name, declared in the module if it is not there yet."""
+        module = self.builder.module
+        if name in module.globals:
+            return module.globals[name]
+        return ir.Function(module, ir.FunctionType(result, arguments), name)
+
+    # Constants
+
+    def const(self, value: float) -> ir.Value:
+        """All lanes `value`, rounded to the type of the vectors."""
+        if self.dtype == "float32":
+            value = round32(value)
+        text = f"0x{struct.unpack('Q', struct.pack('d', value))[0]:016X}"  # LLVM writes float32 like this too
+        result = self._constant(self.type, f"splat ({self.scalar} {text})")
+        if not math.isnan(value):
+            self._memo[0]["number", id(result)] = (True, (result,))
+        return result
+
+    def _is_number(self, a: ir.Value) -> bool:
+        """Whether `a` is known to be no NaN: a constant."""
+        return ("number", id(a)) in self._memo[0]
+
+    def iconst(self, value: int) -> ir.Value:
+        """All lanes the integer `value`, whose sign and width do not matter beyond the lane's bits."""
+        value = (value + self.sign_bit) % (2 * self.sign_bit) - self.sign_bit
+        return self._constant(self.int_type, f"splat (i{self.bits} {value})")
+
+    def _constant(self, kind: ir.Type, text: str) -> ir.Value:
+        key = ("constant", text)
+        outermost = self._memo[0]  # a constant dominates everything
+        if key not in outermost:
+            outermost[key] = (_Splat(kind, text), ())
+        return cast("ir.Value", outermost[key][0])
+
+    def splat(self, scalar: ir.Value) -> ir.Value:
+        """All lanes a scalar value."""
+
+        def emit() -> ir.Value:
+            kind = ir.VectorType(scalar.type, self.lanes)
+            first = ir.Constant(ir.IntType(32), 0)
+            one = self.builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, first)
+            order = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), None)
+            return self.builder.shuffle_vector(one, one, order)
+
+        return self.once("splat", (scalar,), emit)
+
+    # Arithmetic
+
+    def add(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self._commuting("fadd", a, b)
+
+    def sub(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self._plain("fsub", a, b)
+
+    def mul(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self._commuting("fmul", a, b)
+
+    def div(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self._plain("fdiv", a, b)
+
+    def neg(self, a: ir.Value) -> ir.Value:
+        return self._plain("fneg", a)
+
+    def fma(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        """a*b + c, rounded once."""
+        name = f"llvm.fma.v{self.lanes}f{self.bits}"
+        return self.once(name, (*_ordered(a, b), c), lambda: self._call(name, self.type, a, b, c))
+
+    def horner(self, x: ir.Value, coefficients: Sequence[float]) -> ir.Value:
+        """A polynomial in x, its coefficients in ascending order."""
+        result = self.const(coefficients[-1])
+        for c in reversed(coefficients[:-1]):
+            result = self.fma(result, x, self.const(c))
+        return result
+
+    def abs(self, a: ir.Value) -> ir.Value:
+        return self._float_intrinsic("fabs", a)
+
+    def sqrt(self, a: ir.Value) -> ir.Value:
+        return self._float_intrinsic("sqrt", a)
+
+    def floor(self, a: ir.Value) -> ir.Value:
+        return self._float_intrinsic("floor", a)
+
+    def rint(self, a: ir.Value) -> ir.Value:
+        """To the nearest integer, halves to the even one."""
+        return self._float_intrinsic("roundeven", a)
+
+    def copysign(self, magnitude: ir.Value, sign: ir.Value) -> ir.Value:
+        return self._float_intrinsic("copysign", magnitude, sign)
+
+    def minimum(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        """The smaller one; NaN if either is NaN. One instruction if one of them is a constant."""
+        return self._extremum(self.lt, a, b)
+
+    def maximum(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        """The greater one; NaN if either is NaN. One instruction if one of them is a constant."""
+        return self._extremum(self.gt, a, b)
+
+    def _extremum(
+        self, before: Callable[[ir.Value, ir.Value], ir.Value], a: ir.Value, b: ir.Value
+    ) -> ir.Value:
+        if self._is_number(b):
+            a, b = b, a
+        chosen = self.select(before(a, b), a, b)  # b where unordered: x86's min and max are just so
+        return chosen if self._is_number(a) else self.select(self.isnan(a), a, chosen)
+
+    # Comparisons and masks
+
+    def lt(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self._compare("<", a, b)
+
+    def le(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self._compare("<=", a, b)
+
+    def gt(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self._compare(">", a, b)
+
+    def ge(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self._compare(">=", a, b)
+
+    def eq(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self._compare("==", a, b)
+
+    def ne(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        """Not equal; true where either is NaN, unlike every other comparison."""
+        return self.once("fcmp une", (a, b), lambda: self.builder.fcmp_unordered("!=", a, b))
+
+    def isnan(self, a: ir.Value) -> ir.Value:
+        return self.once("fcmp uno", (a,), lambda: self.builder.fcmp_unordered("uno", a, a))
+
+    def _compare(self, op: str, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self.once(f"fcmp {op}", (a, b), lambda: self.builder.fcmp_ordered(op, a, b))
+
+    def select(self, mask: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+        """`a` where the mask is set, else `b`."""
+        return self.once("select", (mask, a, b), lambda: self.builder.select(mask, a, b))
+
+    def logical_and(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self._commuting("and_", a, b)
+
+    def logical_or(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self._commuting("or_", a, b)
+
+    def logical_not(self, a: ir.Value) -> ir.Value:
+        return self._commuting("xor", a, self._constant(self.mask_type, "splat (i1 true)"))
+
+    def any(self, mask: ir.Value) -> ir.Value:
+        """A scalar i1: whether any lane of the mask is set."""
+        return self.intrinsic(f"llvm.vector.reduce.or.v{self.lanes}i1", ir.IntType(1), mask)
+
+    # Integers of the same width
+
+    def to_bits(self, a: ir.Value) -> ir.Value:
+        return self._cast("bitcast", a, self.int_type)
+
+    def from_bits(self, a: ir.Value) -> ir.Value:
+        return self._cast("bitcast", a, self.type)
+
+    def to_int(self, a: ir.Value) -> ir.Value:
+        """Towards zero; undefined where the integer does not fit."""
+        return self._cast("fptosi", a, self.int_type)
+
+    def to_float(self, a: ir.Value) -> ir.Value:
+        return self._cast("sitofp", a, self.type)
+
+    def iadd(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self._commuting("add", a, b)
+
+    def isub(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self._plain("sub", a, b)
+
+    def iand(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self._commuting("and_", a, b)
+
+    def ior(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self._commuting("or_", a, b)
+
+    def ixor(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self._commuting("xor", a, b)
+
+    def shl(self, a: ir.Value, bits: int) -> ir.Value:
+        return self._plain("shl", a, self.iconst(bits))
+
+    def lshr(self, a: ir.Value, bits: int) -> ir.Value:
+        """Shifts zeros in."""
+        return self._plain("lshr", a, self.iconst(bits))
+
+    def ashr(self, a: ir.Value, bits: int) -> ir.Value:
+        """Shifts the sign in."""
+        return self._plain("ashr", a, self.iconst(bits))
+
+    def bits_set(self, a: ir.Value, bits: int) -> ir.Value:
+        """A mask: where any of these bits of `a` is set."""
+        masked = self.iand(a, self.iconst(bits))
+        return self.once("icmp ne", (masked,), lambda: self.builder.icmp_signed("!=", masked, self.iconst(0)))
+
+    # Across lanes
+
+    def hsum(self, a: ir.Value) -> ir.Value:
+        """The scalar sum of all lanes, always in the same order: halves onto each other, odd ones last."""
+
+        def emit() -> ir.Value:
+            rest, count, odd = a, self.lanes, cast("list[ir.Value]", [])
+            while count > 1:
+                half = count // 2
+                if count % 2:
+                    odd.append(self._lane(rest, count - 1))
+                rest = self.builder.fadd(self._part(rest, 0, half), self._part(rest, half, half))
+                count = half
+            total = self._lane(rest, 0)
+            for one in odd:
+                total = self.builder.fadd(total, one)
+            return total
+
+        return self.once("hsum", (a,), emit)
+
+    def _lane(self, a: ir.Value, lane: int) -> ir.Value:
+        return self.builder.extract_element(a, ir.Constant(ir.IntType(32), lane))
+
+    def _part(self, a: ir.Value, start: int, count: int) -> ir.Value:
+        order = ir.Constant(ir.VectorType(ir.IntType(32), count), list(range(start, start + count)))
+        return self.builder.shuffle_vector(a, a, order)
+
+    # How the above are emitted
+
+    def _call(self, name: str, result: ir.Type, *operands: ir.Value) -> ir.Value:
+        return self.builder.call(self.external(name, result, *(a.type for a in operands)), operands)
+
+    def _plain(self, op: str, *operands: ir.Value) -> ir.Value:
+        return self.once(op, operands, lambda: getattr(self.builder, op)(*operands))
+
+    def _commuting(self, op: str, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self.once(op, _ordered(a, b), lambda: getattr(self.builder, op)(a, b))
+
+    def _cast(self, op: str, a: ir.Value, kind: ir.Type) -> ir.Value:
+        return self.once(f"{op} {kind}", (a,), lambda: getattr(self.builder, op)(a, kind))
+
+    def _float_intrinsic(self, name: str, *operands: ir.Value) -> ir.Value:
+        return self.intrinsic(f"llvm.{name}.v{self.lanes}f{self.bits}", self.type, *operands)
+
+
+def _ordered(a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """For the key only: what is emitted keeps the caller's order, so that equal kernels are equal texts."""
+    return (a, b) if id(a) <= id(b) else (b, a)
+
+
+def round32(value: float) -> float:
+    """The float32 nearest to a float, infinite if out of range."""
+    try:
+        return struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)

@@ -1,0 +1,98 @@
+"""Runs what `Vectors` emits: `out[i] = f(in[i], ...)` as machine code, for tests only."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+from llvmlite import ir
+from numpy.typing import NDArray
+
+from ftnn.kernels._vector import DType, Vectors
+
+Emit = Callable[..., ir.Value | Sequence[ir.Value]]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Machine code for whole arrays, with the texts it came from."""
+
+    call: Callable[..., Any]
+    assembly: str
+    code: str
+
+    def __call__(self, *arrays: NDArray[Any]) -> Any:
+        return self.call(*arrays)
+
+
+def module_of(emit: Emit, dtype: DType, lanes: int, arity: int, results: int) -> ir.Module:
+    """A module with `void map(out0, ..., in0, ..., n)`, all pointers, whose loop runs over vectors."""
+    module = ir.Module("test")
+    pointer, i64 = ir.PointerType(), ir.IntType(64)
+    kind = ir.FunctionType(ir.VoidType(), [pointer] * (results + arity) + [i64])
+    function = ir.Function(module, kind, "map")
+    for argument in function.args[:-1]:
+        argument.add_attribute("noalias")
+    entry, loop, end = (function.append_basic_block(name) for name in ("entry", "loop", "end"))
+    b = ir.IRBuilder(entry)
+    v = Vectors(b, dtype, lanes)
+    b.branch(loop)
+    b.position_at_end(loop)
+    index = b.phi(i64)
+    index.add_incoming(ir.Constant(i64, 0), entry)
+    size = v.bits // 8
+    with v.scope():
+        places = [b.gep(p, [index], source_etype=v.scalar) for p in function.args[:-1]]
+        inputs = [b.load(place, align=size, typ=v.type) for place in places[results:]]
+        outputs = emit(v, *inputs)
+        for place, output in zip(places, outputs if isinstance(outputs, Sequence) else [outputs], strict=False):
+            b.store(output, place, align=size)
+    following = b.add(index, ir.Constant(i64, lanes))
+    index.add_incoming(following, b.block)
+    b.cbranch(b.icmp_unsigned("<", following, function.args[-1]), loop, end)
+    b.position_at_end(end)
+    b.ret_void()
+    return module
+
+
+def target_machine(cpu: str | None = None, features: str | None = None) -> llvm.TargetMachine:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    if cpu is None:
+        cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features or "", opt=2)
+
+
+def compile_map(
+    emit: Emit, dtype: DType = "float32", lanes: int = 8, arity: int = 1, results: int = 1
+) -> Compiled:
+    """`emit(v, *inputs)` as a function of NumPy arrays of one length, any length."""
+    code = str(module_of(emit, dtype, lanes, arity, results))
+    machine = target_machine()
+    parsed = llvm.parse_assembly(code)
+    parsed.verify()
+    passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
+    passes.getModulePassManager().run(parsed, passes)
+    assembly = machine.emit_assembly(parsed)
+    engine = llvm.create_mcjit_compiler(parsed, machine)
+    engine.finalize_object()
+    pointers = [ctypes.c_void_p] * (results + arity)
+    function = ctypes.CFUNCTYPE(None, *pointers, ctypes.c_int64)(engine.get_function_address("map"))
+    number = np.dtype(dtype)
+
+    def call(*arrays: NDArray[Any]) -> Any:
+        assert engine  # the code lives as long as the engine
+        count = len(arrays[0])
+        padded = -(-max(count, 1) // lanes) * lanes
+        inputs = [np.zeros(padded, number) for _ in range(arity)]
+        for whole, array in zip(inputs, arrays, strict=True):
+            whole[:count] = array
+        outputs = [np.empty(padded, number) for _ in range(results)]
+        function(*(a.ctypes.data for a in (*outputs, *inputs)), padded)
+        return outputs[0][:count] if results == 1 else tuple(a[:count] for a in outputs)
+
+    return Compiled(call, assembly, code)
