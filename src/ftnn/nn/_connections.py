@@ -1,0 +1,194 @@
+"""What all layers of functions share: the matrices of parameters and constants, and how they start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ftnn.errors import DTypeError, FtnnError, ShapeError
+from ftnn.formula import Function, Mixed, as_function, name_of
+from ftnn.kernels import BACKENDS, Backend
+from ftnn.nn._matrices import Matrices
+
+AnyFunction = str | Function | Mixed
+
+
+class Connections(nn.Module):
+    """A functional transfer matrix: one function for every pair of an input and an output."""
+
+    in_features: int
+    out_features: int
+    function: Function
+    """What stands on the connections (for a mixed matrix, one function that selects by the constant `kind`)."""
+    kinds: tuple[Function, ...]
+    """The functions that occur; one, unless the matrix is mixed."""
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        function: AnyFunction,
+        *,
+        bias: bool,
+        device: Any,
+        dtype: torch.dtype | None,
+        backend: Backend,
+    ):
+        super().__init__()
+        for name, size in (("in_features", in_features), ("out_features", out_features)):
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ShapeError(f"{name} must be a whole number of 1 or more, not {size!r}")
+        if backend not in BACKENDS:
+            raise FtnnError(f"backend={backend!r} is not known; allowed are {', '.join(BACKENDS)}")
+        if dtype is not None and not dtype.is_floating_point:
+            raise DTypeError(f"dtype={dtype} is not allowed: parameters are trained, so it must be a floating-point dtype")
+        self.in_features = in_features
+        self.out_features = out_features
+        self.backend: Backend = backend
+        self._mixed = function if isinstance(function, Mixed) else None
+        self.function = function.function if isinstance(function, Mixed) else as_function(function)
+        self.kinds = function.functions if isinstance(function, Mixed) else (self.function,)
+
+        def matrix() -> Tensor:
+            return torch.empty(in_features, out_features, device=device, dtype=dtype)
+
+        self.theta = Matrices({name: nn.Parameter(matrix()) for name in self.function.parameters})
+        self.constants = Matrices({name: matrix() for name in self.function.constants})
+        self.bias = nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
+        self.reset_parameters()
+
+    # --- how it starts ---
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw parameters from their initial ranges and constants from their values; set the bias to 0.
+
+        A map of kinds that was given stays; one that was drawn is drawn anew.
+        """
+        if self._first.is_meta:
+            return
+        kind = self._reset_kinds(generator)
+        # In the order of the alphabet, so that equal functions draw equal numbers however they are written.
+        for name in sorted(self.function.parameters):
+            self._fill(self.theta[name], kind, [f.init.get(name) for f in self.kinds], _uniform, generator)
+        for name in sorted(self.function.constants):
+            if name != self._kind_name:
+                self._fill(self.constants[name], kind, [f.choices.get(name) for f in self.kinds], _chosen, generator)
+        if self.bias is not None:
+            self.bias.zero_()
+
+    def _reset_kinds(self, generator: torch.Generator | None) -> Tensor | None:
+        """The kind of every entry, (in, out); None where there is one kind."""
+        if self._kind_name is None or self._mixed is None:
+            return None
+        kind = self.constants[self._kind_name]
+        given = self._mixed.kinds(self.in_features, self.out_features)
+        if given is None:
+            _chosen(kind, tuple(float(n) for n in range(len(self.kinds))), generator)
+        else:
+            kind.copy_(torch.from_numpy(given.T.copy()))
+        return kind
+
+    def _fill(self, target: Tensor, kind: Tensor | None, ranges: list[Any], draw: Any, generator: Any) -> None:
+        """Fill a matrix, each kind's entries from its own range; what a kind has no use for stays 0."""
+        if kind is None:
+            draw(target, ranges[0], generator)
+            return
+        target.zero_()
+        for number, found in enumerate(ranges):
+            if found is not None:
+                drawn = torch.empty_like(target)
+                draw(drawn, found, generator)
+                target.copy_(torch.where(kind == number, drawn, target))
+
+    # --- looking at it ---
+
+    @property
+    def _kind_name(self) -> str | None:
+        """The constant that says of which kind an entry is; None where there is one kind."""
+        return self._mixed.kind_name if self._mixed is not None and len(self.kinds) > 1 else None
+
+    @property
+    def _first(self) -> Tensor:
+        return self.theta[self.function.parameters[0]]
+
+    def matrices(self) -> list[Tensor]:
+        """Parameters, then constants, each (in, out): what kernels take."""
+        return self.theta.tensors() + self.constants.tensors()
+
+    def matrix(self, name: str, kind: AnyFunction | int | None = None) -> Tensor:
+        """A parameter or constant as the paper indexes it.
+
+        **Arguments:**
+
+        - `name`: `"p"`, say.
+        - `kind`: for a mixed matrix, one of its functions (or its number): entries of other kinds come out as NaN.
+
+        Returns (out, in): a view, writable under `torch.no_grad()`, unless a kind is asked for.
+        """
+        source = self.theta if name in self.theta else self.constants
+        if name not in source:
+            known = ", ".join((*self.theta, *self.constants))
+            raise FtnnError(f"this layer has no parameter or constant {name!r}; it has {known}")
+        view = source[name].T
+        if kind is None:
+            return view
+        number = self._kind_number(kind)
+        if name not in (*self.kinds[number].parameters, *self.kinds[number].constants):
+            raise FtnnError(f"the kind {self.kinds[number].formula!r} has no {name!r}")
+        if self._kind_name is None:
+            return view.clone()
+        return torch.where(self.constants[self._kind_name].T == number, view, torch.nan)
+
+    def _kind_number(self, kind: AnyFunction | int) -> int:
+        if isinstance(kind, int):
+            if 0 <= kind < len(self.kinds):
+                return kind
+        elif not isinstance(kind, Mixed):
+            function = as_function(kind)
+            if function in self.kinds:
+                return self.kinds.index(function)
+        raise FtnnError(f"{kind!r} is not a kind of this layer; it has {', '.join(map(_label, self.kinds))}")
+
+    def extra_repr(self) -> str:
+        """What `repr` shows between the parentheses."""
+        kinds = ", ".join(map(_label, self.kinds))
+        shown = f"[{kinds}]" if self._mixed is not None else kinds
+        backend = "" if self.backend == "auto" else f", backend={self.backend!r}"
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, function={shown}, "
+            f"bias={self.bias is not None}{backend}"
+        )
+
+    # --- checking what comes in ---
+
+    def _check_input(self, x: Tensor) -> None:
+        if not isinstance(x, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DTypeError(f"{type(self).__name__} takes a torch tensor, not {type(x).__name__}")
+        if x.dim() == 0 or x.shape[-1] != self.in_features:
+            raise ShapeError(
+                f"{type(self).__name__} has in_features={self.in_features}, but its input has the shape "
+                f"{tuple(x.shape)}: the last dimension must be {self.in_features}"
+            )
+        if x.dtype != self._first.dtype:
+            raise DTypeError(
+                f"the input is {x.dtype}, but this {type(self).__name__} has parameters of {self._first.dtype}; "
+                f"convert the input with x.to({self._first.dtype}) or the layer with layer.to({x.dtype})"
+                if x.is_floating_point()
+                else f"the input is {x.dtype}; functions take floating-point numbers: x.to({self._first.dtype})"
+            )
+
+
+def _label(function: Function) -> str:
+    return name_of(function) or repr(function.formula)
+
+
+def _uniform(target: Tensor, bounds: tuple[float, float], generator: torch.Generator | None) -> None:
+    target.uniform_(*bounds, generator=generator)
+
+
+def _chosen(target: Tensor, values: tuple[float, ...], generator: torch.Generator | None) -> None:
+    picks = torch.randint(len(values), target.shape, generator=generator, device=target.device)
+    target.copy_(torch.tensor(values, dtype=target.dtype, device=target.device)[picks])

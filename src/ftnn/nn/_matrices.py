@@ -1,0 +1,49 @@
+"""Parameters and constants by name, whatever the name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from torch import Tensor, nn
+
+
+class Matrices(nn.Module):
+    """The (in, out) matrices of a layer, by the names that its formula gives them.
+
+    `nn.ParameterDict` refuses names that a module has already (`training`, `type`, `half`); a formula may use them.
+    They are ordinary parameters and buffers: in `state_dict`, `named_parameters`, and open to `parametrize`.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor]):
+        super().__init__()
+        self._names = tuple(tensors)
+        for name, tensor in tensors.items():
+            (self._parameters if isinstance(tensor, nn.Parameter) else self._buffers)[name] = tensor
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "training":  # the module's own flag, even where a parameter has its name
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)  # pyright: ignore[reportArgumentType]
+
+    def __getitem__(self, name: str) -> Tensor:
+        found = self._parameters.get(name)
+        if found is None:
+            found = self._buffers.get(name)
+        return getattr(self, name) if found is None else found  # a parametrised one is computed on access
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def tensors(self) -> list[Tensor]:
+        """The matrices, in order."""
+        return [self[name] for name in self._names]
+
+    def extra_repr(self) -> str:
+        return ", ".join(self._names)

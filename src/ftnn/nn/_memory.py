@@ -1,0 +1,93 @@
+"""`Memory`: a layer whose connections remember what they sent last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ftnn.errors import DTypeError, FtnnError, ShapeError
+from ftnn.kernels import Backend, memory_step, program, signature
+from ftnn.nn._connections import AnyFunction, Connections
+
+
+class Memory(Connections):
+    """A functional transfer matrix of memory functions, `F(x_t; C_{t-1})` with `C_t = F(x_t; C_{t-1})`.
+
+    Each connection keeps a signal of its own: in·out signals, where an `nn.RNN` of that size keeps out.
+
+    **Arguments:**
+
+    - `in_features`, `out_features`: the numbers of inputs and outputs.
+    - `function`: a catalogue name, a formula with `C`, a `Function`, or a `Mixed` of these.
+    - `bias`: whether to add a trainable bias, which starts at 0.
+    - `through_time`: False takes `C_{t-1}` as given (the paper's one-step derivative); True is back-propagation
+        through time.
+    - `device`, `dtype`, `backend`: as for [`ftnn.nn.Transfer`][].
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        function: AnyFunction = "memory",
+        bias: bool = True,
+        through_time: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        backend: Backend = "auto",
+    ):
+        super().__init__(
+            in_features, out_features, function, bias=bias, device=device, dtype=dtype, backend=backend
+        )
+        if not self.function.has_memory:
+            raise FtnnError(f"{self.function.formula!r} has no C, its own previous value: use ftnn.nn.Transfer")
+        self.through_time = through_time
+
+    def reset(self, batch_size: int) -> Tensor:
+        """A state that remembers nothing: zeros, (batch_size, out_features, in_features)."""
+        return self._first.new_zeros(batch_size, self.in_features, self.out_features).transpose(1, 2)
+
+    @staticmethod
+    def detach(state: Tensor) -> Tensor:
+        """The state cut off from what made it, so that gradients stop there."""
+        return state.detach()
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Run over a sequence.
+
+        **Arguments:**
+
+        - `x`: (time, batch, in_features).
+        - `state`: what every connection sent last, (batch, out_features, in_features); zeros if not given.
+
+        Returns the outputs, (time, batch, out_features), and the new state.
+        """
+        self._check_input(x)
+        if x.dim() != 3:
+            raise ShapeError(f"Memory takes (time, batch, {self.in_features}), not the shape {tuple(x.shape)}")
+        cell = self._cell(x, state)
+        matrices, found = self.matrices(), program(*signature(self.function))
+        outs: list[Tensor] = []
+        for now in x:
+            total, cell = memory_step(found, now, cell if self.through_time else cell.detach(), matrices)
+            outs.append(total)
+        out = torch.stack(outs) if outs else x.new_zeros(0, x.shape[1], self.out_features)
+        if self.bias is not None:
+            out = out + self.bias
+        return out, cell.transpose(1, 2)
+
+    def _cell(self, x: Tensor, state: Tensor | None) -> Tensor:
+        """The state as kernels have it, (batch, in, out)."""
+        wanted = (x.shape[1], self.out_features, self.in_features)
+        if state is None:
+            state = self.reset(x.shape[1])
+        if tuple(state.shape) != wanted:
+            raise ShapeError(f"the state has the shape {tuple(state.shape)}; expected is (batch, out, in) = {wanted}")
+        if state.dtype != x.dtype:
+            raise DTypeError(f"the state is {state.dtype}, but the input is {x.dtype}")
+        return state.transpose(1, 2)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, through_time={self.through_time}"

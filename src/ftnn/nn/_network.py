@@ -1,0 +1,96 @@
+"""`Network`: the paper's model, functional layers under a linear one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ftnn.errors import FtnnError, ShapeError
+from ftnn.formula import Function, Mixed
+from ftnn.kernels import Backend
+from ftnn.nn._connections import AnyFunction
+from ftnn.nn._transfer import Transfer
+
+Activation = Literal["logistic", "relu", "tanh"]
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "logistic": torch.sigmoid,
+    "relu": torch.relu,
+    "tanh": torch.tanh,
+}
+OUTPUT_RANGE = 0.1
+"""The linear layer's weights start uniform in ± this."""
+
+
+class Network(nn.Module):
+    """Hidden layers of functions with an activation each, then a linear output layer.
+
+    **Arguments:**
+
+    - `in_features`: the number of inputs.
+    - `hidden`: the width of each hidden layer.
+    - `out_features`: the number of outputs (classes, say; the softmax belongs to the loss).
+    - `function`: what stands on the hidden layers' connections: one for all, or a sequence with one for each.
+    - `activation`: `"logistic"`, `"relu"` or `"tanh"`.
+    - `device`, `dtype`, `backend`: as for [`ftnn.nn.Transfer`][].
+
+    Shapes: (…, in_features) → (…, out_features).
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        hidden: Sequence[int],
+        out_features: int,
+        function: AnyFunction | Sequence[AnyFunction] = "F07",
+        activation: Activation = "tanh",
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        backend: Backend = "auto",
+    ):
+        super().__init__()
+        widths = list(hidden)
+        if activation not in ACTIVATIONS:
+            raise FtnnError(f"activation={activation!r} is not known; allowed are {', '.join(ACTIVATIONS)}")
+        functions = [function] * len(widths) if isinstance(function, str | Function | Mixed) else list(function)
+        if len(functions) != len(widths):
+            raise ShapeError(f"{len(functions)} functions were given for {len(widths)} hidden layers")
+        self.in_features = in_features
+        self.out_features = out_features
+        self.activation: Activation = activation
+        sizes = [in_features, *widths]
+        self.hidden = nn.ModuleList(
+            Transfer(n, m, f, device=device, dtype=dtype, backend=backend)
+            for n, m, f in zip(sizes, widths, functions, strict=False)
+        )
+        self.output = nn.Linear(sizes[-1], out_features, device=device, dtype=dtype)
+        self.reset_output()
+
+    @property
+    def layers(self) -> tuple[Transfer, ...]:
+        """The hidden layers."""
+        return tuple(layer for layer in self.hidden if isinstance(layer, Transfer))
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw all parameters anew, from the first layer to the last."""
+        for layer in self.layers:
+            layer.reset_parameters(generator)
+        self.reset_output(generator)
+
+    @torch.no_grad()
+    def reset_output(self, generator: torch.Generator | None = None) -> None:
+        """Draw the output layer's weights anew, as the paper does; its bias starts at 0."""
+        self.output.weight.uniform_(-OUTPUT_RANGE, OUTPUT_RANGE, generator=generator)
+        self.output.bias.zero_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, in_features) → (…, out_features), before any softmax."""
+        activate = ACTIVATIONS[self.activation]
+        for layer in self.hidden:
+            x = activate(layer(x))
+        return self.output(x)
+
+    def extra_repr(self) -> str:
+        return f"activation={self.activation}"

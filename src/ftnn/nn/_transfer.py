@@ -1,0 +1,55 @@
+"""`Transfer`: a layer whose connections are functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ftnn.errors import FtnnError
+from ftnn.kernels import Backend, transfer
+from ftnn.nn._connections import AnyFunction, Connections
+
+
+class Transfer(Connections):
+    """The transfer computation `F ⊙ x + b`, where `(F ⊙ x)_i = Σ_j F_ij(x_j)`.
+
+    **Arguments:**
+
+    - `in_features`, `out_features`: the numbers of inputs and outputs.
+    - `function`: what stands on every connection: a catalogue name (`"F12"`), a formula (`"p*sin(q*x + r)"`), a
+        [`ftnn.Function`][], or [`ftnn.Mixed`][] for entries of different kinds.
+    - `bias`: whether to add a trainable bias, which starts at 0.
+    - `device`, `dtype`: as for every torch module.
+    - `backend`: `"auto"` takes the fastest right path; `"reference"` plain torch operations; `"cpu"` generated
+        CPU code.
+
+    Shapes: the input is (…, in_features), the output (…, out_features). `state_dict` has `theta.<name>` and
+    `constants.<name>`, each (in_features, out_features), and `bias`.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        function: AnyFunction,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        backend: Backend = "auto",
+    ):
+        super().__init__(
+            in_features, out_features, function, bias=bias, device=device, dtype=dtype, backend=backend
+        )
+        if self.function.has_memory:
+            raise FtnnError(f"{self.function.formula!r} uses C, its own previous value: use ftnn.nn.Memory")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`F ⊙ x + b`: (…, in_features) → (…, out_features)."""
+        self._check_input(x)
+        rows = x.reshape(-1, self.in_features)
+        out = transfer(self.function, rows, self.matrices(), self.backend)
+        if self.bias is not None:
+            out = out + self.bias
+        return out.reshape(*x.shape[:-1], self.out_features)
