@@ -10,7 +10,8 @@ from ftnn.formula._function import Function, Range
 
 _SIGN = {"u": (-1.0, 1.0)}
 _WIDE: dict[str, Range] = {"q": (-10.0, 10.0), "r": (-10.0, 10.0)}
-# The paper prints 0 ≤ p ≤ 2.0 for F06 and F07; its published code draws from [0, 0.2], and only that gives its accuracy.
+# The paper prints 0 ≤ p ≤ 2.0 for F06 and F07; its published code draws from [0, 0.2], and only that gives
+# its accuracy.
 _POSITIVE: dict[str, Range] = {"p": (0.0, 0.2)}
 
 _ROWS: dict[str, tuple[str, dict[str, Range], dict[str, tuple[float, ...]]]] = {
@@ -70,7 +71,9 @@ def as_function(given: str | Function) -> Function:
     if isinstance(given, Function):
         return given
     if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"a function is a catalogue name, a formula or a Function, not {type(given).__name__}")
+        raise TypeError(
+            f"a function is a catalogue name, a formula or a Function, not {type(given).__name__}"
+        )
     if given in _ROWS:
         return _function(given)
     try:
@@ -78,7 +81,8 @@ def as_function(given: str | Function) -> Function:
     except FormulaError as error:
         if given.isidentifier():
             raise FormulaError(
-                f"{given!r} is not in the catalogue ({', '.join(_ROWS)}), and not a formula: {error.message}", text=given
+                f"{given!r} is not in the catalogue ({', '.join(_ROWS)}), and not a formula: {error.message}",
+                text=given,
             ) from None
         raise
 

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from functools import cache
 
-from ftnn.formula._expr import INPUT, MEMORY, ONE, ZERO, Call, Expr, Number, Symbol, folded, postorder, rebuild, substitute
+from ftnn.formula._expr import (
+    INPUT,
+    MEMORY,
+    ONE,
+    ZERO,
+    Call,
+    Expr,
+    Number,
+    Symbol,
+    folded,
+    postorder,
+    rebuild,
+    substitute,
+)
 from ftnn.formula._ops import ARGUMENTS, OPS, is_native
 from ftnn.formula._parse import parse
 
@@ -12,7 +25,7 @@ from ftnn.formula._parse import parse
 @cache
 def rule(text: str) -> Expr:
     """A formula of the table, in the arguments a, b, c."""
-    return rebuild(parse(text), lambda leaf: leaf)
+    return simplify(parse(text, rule=True))
 
 
 def simplify(expr: Expr) -> Expr:
@@ -23,8 +36,8 @@ def simplify(expr: Expr) -> Expr:
 def differentiate(expr: Expr, name: str) -> Expr:
     """∂expr/∂name.
 
-    By a parameter, an operation's decreed derivative counts, where it has one; by the input `x` or the memory cell
-    `C`, always the true one.
+    By a parameter, an operation's decreed derivative counts, where it has one; by the input `x` or the memory
+    cell `C`, always the true one.
     """
     decreed = name not in (INPUT, MEMORY)
     slope: dict[Expr, Expr] = {}
@@ -36,7 +49,7 @@ def differentiate(expr: Expr, name: str) -> Expr:
                 slope[part] = ONE if found == name else ZERO
             case Call(op, args):
                 total = ZERO
-                given = dict(zip(ARGUMENTS, args, strict=False))
+                given: dict[str, Expr] = dict(zip(ARGUMENTS, args, strict=False))
                 for text, arg in zip(OPS[op].derivatives(by_parameter=decreed), args, strict=True):
                     if slope[arg] is not ZERO:
                         partial = substitute(rule(text), given)
@@ -57,6 +70,6 @@ def lower(expr: Expr, backend: str) -> Expr:
         if is_native(spelling):
             done[part] = folded(part.op, *args)
         else:
-            native = lower(rule(spelling), backend)
-            done[part] = substitute(native, dict(zip(ARGUMENTS, args, strict=False)))
+            arguments: dict[str, Expr] = dict(zip(ARGUMENTS, args, strict=False))
+            done[part] = substitute(lower(rule(spelling), backend), arguments)
     return done[expr]

@@ -64,7 +64,12 @@ class Explanation:
         yield "F(x)", function.formula
         yield "parameters", ", ".join(f"{n} in [{a:g}, {b:g}]" for n, (a, b) in function.init.items())
         if function.constants:
-            yield "constants", ", ".join(f"{n} in {{{', '.join(f'{v:g}' for v in c)}}}" for n, c in function.choices.items())
+            yield (
+                "constants",
+                ", ".join(
+                    f"{n} in {{{', '.join(f'{v:g}' for v in c)}}}" for n, c in function.choices.items()
+                ),
+            )
         for name, expr in self.derivatives.items():
             yield f"∂F/∂{name}", str(expr)
         yield "computed", ("by GEMM: " if self.plan.kind == "gemm" else "fused: ") + self.plan.reason
@@ -75,28 +80,45 @@ class Explanation:
             yield "zero", f"never reached {where}: a caution, not a verdict (see grounded())"
         for label, found in (("pole", self.poles), ("jump", self.jumps)):
             for place, share in found:
-                reach = _share(share) if share else f"beyond x in [{low:g}, {high:g}] and the initial parameters, but not beyond training"
+                reach = (
+                    _share(share)
+                    if share
+                    else f"beyond x in [{low:g}, {high:g}] and the initial parameters, but not beyond training"
+                )
                 yield label, f"where {place}, {reach}"
         if self.overflows:
-            yield "overflow", f"leaves float32 (|value| up to {self.overflows[1]:.3g}), for example at {self.overflows[0]}"
+            yield (
+                "overflow",
+                f"leaves float32 (|value| up to {self.overflows[1]:.3g}), for example at {self.overflows[0]}",
+            )
         if self.sleeps:
             yield "sleep", f"zero on an interval of inputs, {_share(self.sleeps)}"
         if self.dead:
             yield "dead", f"zero for every input, {_share(self.dead)}"
         if self.can_die:
-            fate = "and can revive: its parameters still move" if self.can_revive else "and then never moves again"
+            fate = (
+                "and can revive: its parameters still move"
+                if self.can_revive
+                else "and then never moves again"
+            )
             yield "can die", f"at {self.can_die} it is zero for every input, {fate}"
 
 
 def _share(fraction: float) -> str:
-    return "for every draw of its parameters" if fraction >= 1 else f"for {max(fraction, 0.01):.0%} of the draws of its parameters"
+    return (
+        "for every draw of its parameters"
+        if fraction >= 1
+        else f"for {max(fraction, 0.01):.0%} of the draws of its parameters"
+    )
 
 
 def explain(function: Function, x: Range) -> Explanation:
     """Look at `function` over the inputs `x` = (low, high)."""
     low, high = (float(bound) for bound in x)
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise FormulaError(f"the range of inputs must be finite and low < high, not {x!r}", text=function.formula)
+        raise FormulaError(
+            f"the range of inputs must be finite and low < high, not {x!r}", text=function.formula
+        )
     draws = _draws(function, function.init)
     grid = np.linspace(low, high, POINTS)
     values = _values(function.expr, grid, draws)
@@ -205,12 +227,17 @@ def _breaks(function: Function, kind: str, grid: Array, draws: Draws) -> Iterato
     What lies outside the reach of inputs and initial parameters, but not of training, is told too, with 0 draws.
     """
     told: set[str] = set()
-    wide_grid, wide_draws = 100 * grid, {n: v if n in function.constants else 100 * v for n, v in draws.items()}
+    wide_grid, wide_draws = (
+        100 * grid,
+        {n: v if n in function.constants else 100 * v for n, v in draws.items()},
+    )
     for part in postorder(function.expr):
         for place in _places(part, kind):
             text = f"{to_text(place)} = 0"
             near = _crosses(function.expr, kind, place, grid, draws)
-            if text not in told and (near.any() or _crosses(function.expr, kind, place, wide_grid, wide_draws).any()):
+            if text not in told and (
+                near.any() or _crosses(function.expr, kind, place, wide_grid, wide_draws).any()
+            ):
                 told.add(text)
                 yield text, float(near.mean())
 
@@ -254,7 +281,11 @@ def _jumps_at(expr: Expr, place: Expr, grid: Array, draws: Draws) -> Any:
 
 def _overflow(function: Function, low: float, high: float) -> tuple[str, float] | None:
     """Where F or a derivative leaves float32, looked for at the corners of what inputs and parameters span."""
-    axes = {INPUT: (low, high, 0.0), MEMORY: (-1.0, 1.0), **{n: (*pair, sum(pair) / 2) for n, pair in function.init.items()}}
+    axes = {
+        INPUT: (low, high, 0.0),
+        MEMORY: (-1.0, 1.0),
+        **{n: (*pair, sum(pair) / 2) for n, pair in function.init.items()},
+    }
     axes |= {n: c for n, c in function.choices.items()}
     axes = {n: values for n, values in axes.items() if n in names(function.expr)}
     if math.prod(len(values) for values in axes.values()) > 200_000:
@@ -287,4 +318,6 @@ def _death(function: Function, grid: Array) -> tuple[str, bool]:
     moves = any(
         np.any(evaluate(function.slope(name), {INPUT: wide, **one}) != 0) for name in function.parameters
     )
-    return ", ".join(f"{n} = {one[n][0, 0]:.3g}" for n in (*function.parameters, *function.constants)), bool(moves)
+    return ", ".join(f"{n} = {one[n][0, 0]:.3g}" for n in (*function.parameters, *function.constants)), bool(
+        moves
+    )

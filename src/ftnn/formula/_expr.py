@@ -3,13 +3,14 @@
 Every expression is interned, so `is` compares structure, a dictionary keyed by expressions shares work, and a
 derivative that mentions `q*x + r` five times holds it once.
 
-Two ways to build: `call` keeps exactly what was written; `fold.<op>` below also folds numbers, zeros and ones,
+Two ways to build: `call` keeps exactly what was written; `folded` below also folds numbers, zeros and ones,
 which is what differentiation and substitution want. Neither does algebra.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ MEMORY = "C"
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Number:
-    """A number; a float with an integer value is held as that integer."""
+    """A number that a float64 holds. One with an integer value is held as that integer, up to 2**53."""
 
     value: int | float
 
@@ -59,7 +60,8 @@ def _intern(key: object, make: Callable[[], Expr]) -> Expr:
 
 
 def number(value: int | float) -> Expr:
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+    value = float(value)
+    if value.is_integer() and abs(value) <= 2**53:
         value = int(value)
     return _intern(("number", type(value).__name__, value), lambda: Number(value))
 
@@ -145,7 +147,7 @@ def _key(expr: Expr, order: Mapping[Expr, str]) -> str:
             return f"2 {op}({','.join(order[a] for a in args)})"
 
 
-# --- building with numbers, zeros and ones folded -----------------------------------------------------------------
+# --- building with numbers, zeros and ones folded ---
 
 
 def folded(op: str, *args: Expr) -> Expr:
@@ -153,52 +155,58 @@ def folded(op: str, *args: Expr) -> Expr:
     rule = _FOLD.get(op)
     if rule is not None and (found := rule(*args)) is not None:
         return found
-    if all(isinstance(a, Number) for a in args) and op in _ARITHMETIC:
+    if all(isinstance(a, Number) for a in args) and (op in _UNARY or op in _BINARY):
         value = _compute(op, [a.value for a in args if isinstance(a, Number)])
         if value is not None:
             return number(value)
     return call(op, *args)
 
 
-_ARITHMETIC: dict[str, Callable[..., int | float]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "div": lambda a, b: a / b,
-    "pow": lambda a, b: float(a) ** float(b),
+def _positive(a: float) -> float:
+    return max(a, 0)
+
+
+_UNARY: dict[str, Callable[[float], float]] = {
     "neg": lambda a: -a,
     "abs": abs,
     "exp": math.exp,
     "sqrt": math.sqrt,
     "log": math.log,
+    "log1p": math.log1p,
     "sin": math.sin,
     "cos": math.cos,
     "tan": math.tan,
+    "sec": lambda a: 1 / math.cos(a),
     "sinh": math.sinh,
     "cosh": math.cosh,
     "tanh": math.tanh,
-    "rect": lambda a: max(a, 0),
-    "rect_ada": lambda a: max(a, 0),
-    "relu": lambda a: max(a, 0),
-    "sign": lambda a: (a > 0) - (a < 0),
     "sech": lambda a: 1 / math.cosh(a),
-    "sec": lambda a: 1 / math.cos(a),
     "logistic": lambda a: 1 / (1 + math.exp(-a)),
+    "softplus": lambda a: max(a, 0) + math.log1p(math.exp(-abs(a))),
     "gauss": lambda a: math.exp(-a * a),
     "erf": math.erf,
+    "rect": _positive,
+    "rect_ada": _positive,
+    "relu": _positive,
+    "sign": lambda a: (a > 0) - (a < 0),
     "step": lambda a: int(a >= 0),
+}
+_BINARY: dict[str, Callable[[float, float], float]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "pow": math.pow,
     "min": min,
     "max": max,
-    "softplus": lambda a: max(a, 0) + math.log1p(math.exp(-abs(a))),
-    "log1p": math.log1p,
 }
 
 
 def _compute(op: str, values: list[int | float]) -> int | float | None:
-    """The number, or None where it is not a finite real one: then the call stays, and says so when it runs."""
+    """The number, or None where it is not a finite one: then the call stays, and says so when it runs."""
     try:
-        value = _ARITHMETIC[op](*values)
-        return value if isinstance(value, int | float) and math.isfinite(value) else None
+        value = _UNARY[op](values[0]) if op in _UNARY else _BINARY[op](values[0], values[1])
+        return value if math.isfinite(value) else None
     except (ArithmeticError, ValueError):
         return None
 
@@ -227,7 +235,9 @@ def _fold_add(a: Expr, b: Expr) -> Expr | None:
         return folded("sub", a, positive)
     # Two selections by one condition are one selection.
     if isinstance(a, Call) and isinstance(b, Call) and a.op == b.op == "where" and a.args[0] is b.args[0]:
-        return folded("where", a.args[0], folded("add", a.args[1], b.args[1]), folded("add", a.args[2], b.args[2]))
+        return folded(
+            "where", a.args[0], folded("add", a.args[1], b.args[1]), folded("add", a.args[2], b.args[2])
+        )
     return None
 
 
@@ -275,7 +285,12 @@ def _fold_div(a: Expr, b: Expr) -> Expr | None:
 def _fold_pow(a: Expr, b: Expr) -> Expr | None:
     if b is ZERO:
         return ONE
-    if isinstance(b, Number) and isinstance(b.value, int) and b.value % 2 == 0 and (positive := _unneg(a)) is not None:
+    if (
+        isinstance(b, Number)
+        and isinstance(b.value, int)
+        and b.value % 2 == 0
+        and (positive := _unneg(a)) is not None
+    ):
         return folded("pow", positive, b)
     return a if b is ONE else None
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ftnn.errors import FormulaError
 from ftnn.formula._derive import differentiate, simplify
@@ -28,13 +29,14 @@ class Function:
 
     **Arguments:**
 
-    - `formula`: the text, such as `"p*sin(q*x + r)"`. `x` is the input; `C` the function's own previous value,
-        which makes it a memory function; every other name is a parameter, or a constant if it is declared one.
+    - `formula`: the text, such as `"p*sin(q*x + r)"`. `x` is the input; `C` the function's own previous
+        value, which makes it a memory function; every other name is a parameter, or a constant if it is
+        declared one.
     - `init`: for each parameter that does not start uniform in ±0.1, its `(low, high)`.
     - `constants`: for each constant, the values it is drawn from, once, before training: `{"u": (-1, 1)}`.
 
-    A function never changes. Two are equal if they have the same expression (up to the order of sums and products),
-    constants and initial ranges.
+    A function never changes. Two are equal if they have the same expression (up to the order of sums and
+    products), constants and initial ranges.
     """
 
     def __init__(
@@ -50,7 +52,7 @@ class Function:
     def composed(
         cls, formula: str, init: Mapping[str, Sequence[float]], constants: Mapping[str, Iterable[float]]
     ) -> Function:
-        """A function whose text ftnn wrote itself (from functions that were within the limits): of any length."""
+        """A function whose text ftnn wrote itself, from functions within the limits: of any length."""
         made = cls.__new__(cls)
         made._set(formula, parse(formula, limited=False), init, constants)
         return made
@@ -68,12 +70,15 @@ class Function:
         self._init = _checked_ranges(init, formula, self.parameters)
         if INPUT not in names(expr):
             raise FormulaError(
-                "the formula has no x, the connection's input; without it a connection carries nothing", text=formula
+                "the formula has no x, the connection's input; without it a connection carries nothing",
+                text=formula,
+                end=len(formula),
             )
         if not self.parameters:
             raise FormulaError(
-                "the formula has no parameter to train; every name that is not x, C, pi or a declared constant is one",
+                "the formula has no parameter to train; each name but x, C, pi and constants is one",
                 text=formula,
+                end=len(formula),
             )
 
     # --- what it is ---
@@ -126,7 +131,8 @@ class Function:
         allowed = (INPUT, *((MEMORY,) if self.has_memory else ()), *self.parameters)
         if name not in allowed:
             raise FormulaError(
-                f"no derivative by {name!r}: this function is differentiated by {', '.join(allowed)}", text=self._formula
+                f"no derivative by {name!r}: this function is differentiated by {', '.join(allowed)}",
+                **_place(self._formula, name),
             )
         found = self._slopes.get(name)
         if found is None:
@@ -155,9 +161,10 @@ class Function:
         """F(x) in float64, broadcast; parameters and constants are given by name."""
         from ftnn.formula._numpy import evaluate
 
-        wanted = {*names(self.expr)} - {INPUT}
+        wanted = {*names(self._written)} - {INPUT}
         if set(values) != wanted:
-            raise TypeError(f"{self._formula!r} takes {', '.join(sorted(wanted))}, not {', '.join(sorted(values)) or 'nothing'}")
+            given = ", ".join(sorted(values)) or "nothing"
+            raise TypeError(f"{self._formula!r} takes {', '.join(sorted(wanted))}, not {given}")
         return evaluate(self.expr, {INPUT: x, **values})[()]
 
     @cached_property
@@ -175,15 +182,17 @@ class Function:
     def grounded(self) -> Function:
         """The function F(x) - F(0): a silent input sends nothing.
 
-        What every connection into a unit sends whatever its input is drowns the gradient of deep networks; this
-        takes it out. Raises `FormulaError` where F(0) is not finite.
+        What every connection into a unit sends whatever its input is drowns the gradient of deep networks;
+        this takes it out. Raises `FormulaError` where F(0) is not finite.
         """
         from ftnn.formula._explain import is_finite_at_zero
 
         if not is_finite_at_zero(self):
             raise FormulaError(
-                f"cannot be grounded: F(0) = {to_text(self.at_zero)} is not finite for every parameter in its initial range",
+                f"cannot be grounded: F(0) = {to_text(self.at_zero)} is not finite for every parameter in "
+                "its initial range",
                 text=self._formula,
+                end=len(self._formula),
             )
         grounded = to_text(folded("sub", self.expr, self.at_zero))
         keep = names(parse(grounded, limited=False))
@@ -194,7 +203,8 @@ class Function:
         )
 
     def explain(self, x: Range = (-1.0, 1.0)) -> Explanation:
-        """What a person wants to know before training: zeros, poles, jumps, overflow, sleep, death, derivatives, plan.
+        """What a person wants to know before training: derivatives, plan, zeros, poles, jumps, overflow,
+        sleep and death.
 
         **Arguments:**
 
@@ -219,6 +229,10 @@ class Function:
     def __repr__(self) -> str:
         init = f", init={self._init!r}" if self._init else ""
         constants = f", constants={self._choices!r}" if self._choices else ""
+        try:
+            parse(self._formula)
+        except FormulaError:  # ftnn composed it, longer than a person may write
+            return f"Function.composed({self._formula!r}, {self._init!r}, {self._choices!r})"
         return f"Function({self._formula!r}{init}{constants})"
 
     def __str__(self) -> str:
@@ -234,24 +248,43 @@ class Function:
         return self
 
 
+class _Place(TypedDict):
+    text: str
+    start: int
+    end: int
+
+
+def _place(formula: str, name: str) -> _Place:
+    """Where `name` first stands in the formula, for an error; the whole formula if it does not."""
+    found = re.search(rf"\b{re.escape(str(name))}\b", formula)
+    start, end = found.span() if found else (0, len(formula))
+    return {"text": formula, "start": start, "end": end}
+
+
 def _checked_constants(
     constants: Mapping[str, Iterable[float]], formula: str, found: tuple[str, ...]
 ) -> dict[str, tuple[float, ...]]:
     checked: dict[str, tuple[float, ...]] = {}
     for name, values in constants.items():
         if name in (INPUT, MEMORY):
-            raise FormulaError(f"{name} cannot be a constant: it is {_ROLE[name]}", text=formula)
+            raise FormulaError(f"{name} cannot be a constant: it is {_ROLE[name]}", **_place(formula, name))
         if name not in found:
-            raise FormulaError(f"the constant {name!r} does not occur in the formula", text=formula)
+            raise FormulaError(
+                f"the constant {name!r} does not occur in the formula", **_place(formula, name)
+            )
         try:
             checked[name] = tuple(float(value) for value in values)
         except (TypeError, ValueError):
             raise FormulaError(
-                f"the constant {name!r} must be given as the numbers it is drawn from, such as (-1, 1), not {values!r}",
-                text=formula,
+                f"the constant {name!r} must be given as the numbers it is drawn from, such as (-1, 1), "
+                f"not {values!r}",
+                **_place(formula, name),
             ) from None
         if not checked[name] or not all(map(math.isfinite, checked[name])):
-            raise FormulaError(f"the constant {name!r} needs one finite number or more, not {values!r}", text=formula)
+            raise FormulaError(
+                f"the constant {name!r} needs one finite number or more, not {values!r}",
+                **_place(formula, name),
+            )
     return checked
 
 
@@ -267,16 +300,19 @@ def _checked_ranges(
             raise FormulaError(
                 f"init names {name!r}, which is no parameter of this formula; its parameters are "
                 f"{', '.join(parameters) or 'none'} (a name is a parameter or a constant, never both)",
-                text=formula,
+                **_place(formula, name),
             )
         try:
             low, high = (float(bound) for bound in given)
         except (TypeError, ValueError):
             raise FormulaError(
-                f"the initial range of {name!r} must be (low, high), not {given!r}", text=formula
+                f"the initial range of {name!r} must be (low, high), not {given!r}", **_place(formula, name)
             ) from None
         if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-            raise FormulaError(f"the initial range of {name!r} must be finite and low ≤ high, not {given!r}", text=formula)
+            raise FormulaError(
+                f"the initial range of {name!r} must be finite and low ≤ high, not {given!r}",
+                **_place(formula, name),
+            )
         if (low, high) != DEFAULT_RANGE:
             checked[name] = (low, high)
     return checked

@@ -9,7 +9,7 @@ import numpy as np
 
 from ftnn.errors import FormulaError, FtnnError, ShapeError
 from ftnn.formula._catalogue import as_function
-from ftnn.formula._expr import INPUT, MEMORY, Expr, call, names, number, symbol
+from ftnn.formula._expr import Expr, call, names, number, symbol
 from ftnn.formula._function import Function
 from ftnn.formula._text import to_text
 
@@ -24,29 +24,40 @@ class Mixed:
 
     - `functions`: the kinds, each a catalogue name, a formula or a `Function`.
     - `assign`: which kind each entry has. `"random"`: drawn when the layer is made, all kinds equally likely.
-        `"rows"`: output i has kind i mod K. `"columns"`: input j has kind j mod K. Or an integer array (out, in)
-        of kinds' numbers.
+        `"rows"`: output i has kind i mod K. `"columns"`: input j has kind j mod K. Or an integer array
+        (out, in) of kinds' numbers.
 
-    It is one function to everything below: `where(kind == 0, F_0, where(kind == 1, F_1, …))`, with `kind` a constant
-    of each connection. A parameter name that several kinds use is one matrix, of which each entry belongs to its kind.
+    It is one function to everything below: `where(kind == 0, F_0, where(kind == 1, F_1, …))`, with `kind` a
+    constant of each connection. A parameter name that several kinds use is one matrix, of which each entry
+    belongs to its kind.
     """
 
     def __init__(self, functions: Iterable[str | Function], assign: Assignment | Any = "random"):
         self.functions = tuple(as_function(given) for given in functions)
         if not self.functions:
             raise FtnnError("Mixed needs one function or more, and was given none")
-        if isinstance(assign, str) and assign not in _ASSIGNMENTS:
-            raise FtnnError(f"assign={assign!r} is not known; allowed are {', '.join(_ASSIGNMENTS)}, or an integer array (out, in)")
-        self.assign: Assignment | np.ndarray[Any, Any] = assign if isinstance(assign, str) else self._checked(assign)
+        self.assign: Assignment | np.ndarray[Any, Any] = self._checked(assign)
         self.kind_name = _free_name("kind", self.functions)
         self.function = _compound(self.functions, self.kind_name)
 
-    def _checked(self, assign: Any) -> np.ndarray[Any, Any]:
+    def _checked(self, assign: Any) -> Assignment | np.ndarray[Any, Any]:
+        if isinstance(assign, str):
+            for known in _ASSIGNMENTS:
+                if assign == known:
+                    return known
+            allowed = ", ".join(_ASSIGNMENTS)
+            raise FtnnError(
+                f"assign={assign!r} is not known; allowed: {allowed}, or an integer array (out, in)"
+            )
         table = np.asarray(assign)
         if table.ndim != 2 or table.dtype.kind not in "iu":
-            raise ShapeError(f"assign must be an integer array (out, in), not {table.dtype} of shape {table.shape}")
-        if table.size and not (0 <= table.min() and table.max() < len(self.functions)):
-            raise FtnnError(f"assign has kinds {table.min()} to {table.max()}; allowed are 0 to {len(self.functions) - 1}")
+            raise ShapeError(
+                f"assign must be an integer array (out, in), not {table.dtype} of shape {table.shape}"
+            )
+        if table.size and not (table.min() >= 0 and table.max() < len(self.functions)):
+            raise FtnnError(
+                f"assign has kinds {table.min()} to {table.max()}; allowed are 0 to {len(self.functions) - 1}"
+            )
         return table.astype(np.int64)
 
     def kinds(self, in_features: int, out_features: int) -> np.ndarray[Any, Any] | None:
@@ -54,7 +65,9 @@ class Mixed:
         shape = (out_features, in_features)
         if isinstance(self.assign, np.ndarray):
             if self.assign.shape != shape:
-                raise ShapeError(f"assign has the shape {self.assign.shape}, but the matrix is (out, in) = {shape}")
+                raise ShapeError(
+                    f"assign has the shape {self.assign.shape}, but the matrix is (out, in) = {shape}"
+                )
             return self.assign
         count = len(self.functions)
         if self.assign == "rows":
@@ -88,8 +101,8 @@ def _compound(functions: Sequence[Function], kind_name: str) -> Function:
     expr: Expr = last.expr
     for number_of, function in reversed(list(enumerate(rest))):
         expr = call("where", call("eq", symbol(kind_name), number(number_of)), function.expr, expr)
-    choices = {name: (0.0,) for name in sorted(constants)}  # each entry's own kind says what it is drawn from
+    # Each entry's own kind says what its constants are drawn from.
+    choices: dict[str, tuple[float, ...]] = {n: (0.0,) for n in sorted(constants) if n in names(expr)}
     if rest:
         choices[kind_name] = tuple(float(n) for n in range(len(functions)))
-    assert INPUT in names(expr) and MEMORY not in choices
     return Function.composed(to_text(expr), {}, choices)

@@ -26,7 +26,7 @@ def _native(spelling: str) -> Callable[..., Any]:
 
 
 def evaluate(expr: Expr, values: Mapping[str, Any]) -> Array:
-    """The value of `expr`, broadcast over `values`. Poles and overflows give inf or NaN, without a warning."""
+    """The value of `expr`, broadcast over `values`. Poles and overflows give inf or NaN without a warning."""
     done: dict[Expr, Any] = {}
     lowered = lower(expr, "numpy")
     with np.errstate(all="ignore"):

@@ -1,6 +1,6 @@
 """THE table of operations: what a formula may contain, and how each backend spells it.
 
-A spelling is either the name of the backend's own function ("sin") or a formula over other rows ("1/cosh(a)"),
+A spelling is either the name of the backend's own function ("sin") or a formula over other rows ("1/cosh(a)")
 in the arguments a, b, c. So a backend that lacks an operation still has it, and nothing is spelled twice.
 Adding an operation is adding a row; `check` refuses a table with a hole when this file is loaded.
 """
@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 BACKENDS = ("numpy", "torch", "llvm", "sympy")
 ARGUMENTS = ("a", "b", "c")
@@ -31,7 +32,7 @@ class Op:
     llvm: str
     sympy: str
     domain: tuple[Domain, ...]
-    """For each argument, where the operation and its derivatives are smooth and moderate: what tests draw from."""
+    """For each argument, where the operation and its derivatives are smooth and moderate: for tests."""
     by_parameter: tuple[str, ...] | None = None
     """Derivatives decreed for parameters, where they differ from the true ones (`rect_ada`)."""
     singular: str = ""
@@ -67,7 +68,9 @@ def is_native(spelling: str) -> bool:
     return re.fullmatch(r"[A-Za-z_][A-Za-z_0-9]*(\.[A-Za-z_0-9]+)?", spelling) is not None
 
 
-def _infix(name: str, symbol: str, derivative: tuple[str, ...], numpy: str, torch: str, sympy: str, **more) -> Op:  # pyright: ignore
+def _infix(
+    name: str, symbol: str, derivative: tuple[str, ...], numpy: str, torch: str, sympy: str, **more: Any
+) -> Op:
     domain = more.pop("domain", (_REAL,) * len(derivative))
     return Op(name, derivative, numpy, torch, name, sympy, domain, symbol=symbol, **more)
 
@@ -77,13 +80,19 @@ def _compare(name: str, symbol: str, numpy: str, sympy: str) -> Op:
     return _infix(name, symbol, ("0", "0"), numpy, f"operator.{name}", sympy)
 
 
-def _unary(name: str, derivative: str, numpy: str = "", torch: str = "", llvm: str = "", sympy: str = "", **more) -> Op:  # pyright: ignore
+def _unary(
+    name: str, derivative: str, numpy: str = "", torch: str = "", llvm: str = "", sympy: str = "", **more: Any
+) -> Op:
     """A row whose unfilled spellings are the operation's own name."""
     domain = (more.pop("domain", _REAL),)
     return Op(name, (derivative,), numpy or name, torch or name, llvm or name, sympy or name, domain, **more)
 
 
-_RECT = "where(a < 0, 0, a)"  # written so that NaN stays NaN
+# Written so that NaN stays NaN; and a slope as a selection, not a factor: 0 times an infinite slope is no 0.
+_RECT = "where(a < 0, 0, a)"
+_RECT_SLOPE = "where(a < 0, 0, 1)"
+_STEP = "where(a < 0, 0, where(a >= 0, 1, a))"
+_SIGN = "where(a > 0, 1, where(a < 0, -1, a))"  # torch's own gives 0 for NaN
 
 _ROWS = (
     _infix("add", "+", ("1", "1"), "add", "operator.add", "Add"),
@@ -93,7 +102,8 @@ _ROWS = (
            domain=(_REAL, (0.5, 2.0)), singular="b"),
     _infix("neg", "-", ("-1",), "negative", "operator.neg", "operator.neg"),
     _infix("pow", "**", ("b*a**(b - 1)", "where(a == 0, 0, a**b*log(a))"), "power", "pow", "Pow",
-           domain=((0.5, 2.0), (-2.0, 2.0)), about="a power; a whole-numbered constant exponent takes any base"),
+           domain=((0.5, 2.0), (-2.0, 2.0)),
+           about="a power; a whole-numbered constant exponent takes any base"),
     _compare("lt", "<", "less", "Lt"),
     _compare("le", "<=", "less_equal", "Le"),
     _compare("gt", ">", "greater", "Gt"),
@@ -109,7 +119,7 @@ _ROWS = (
            about="log(1 + a), exact for small a"),
     _unary("sqrt", "1/(2*sqrt(a))", domain=(0.3, 3.0)),
     _unary("abs", "sign(a)", sympy="Abs", domain=(0.2, 2.0)),
-    _unary("sign", "0", domain=(0.2, 2.0), jump="a"),
+    _unary("sign", "0", torch=_SIGN, domain=(0.2, 2.0), jump="a"),
     _unary("sin", "cos(a)"),
     _unary("cos", "-sin(a)"),
     _unary("tan", "1 + tan(a)**2", domain=(-1.0, 1.0), singular="cos(a)"),
@@ -130,14 +140,15 @@ _ROWS = (
            sympy="log(1 + exp(a))", about="log(1 + exp(a))"),
     _unary("gauss", "-2*a*gauss(a)", "exp(-(a*a))", "exp(-(a*a))", sympy="exp(-a**2)", about="exp(-a**2)"),
     _unary("erf", "1.1283791670955126*gauss(a)", "special.erf"),
-    _unary("rect", "step(a)", _RECT, _RECT, sympy="max(0, a)", domain=(0.2, 2.0),
+    _unary("rect", _RECT_SLOPE, _RECT, _RECT, sympy="max(0, a)", domain=(0.2, 2.0),
            about="a where a >= 0, else 0; slope 1 at 0"),
-    _unary("rect_ada", "step(a)", _RECT, _RECT, "rect", sympy="max(0, a)", domain=(0.2, 2.0), by_parameter=("1",),
-           about="rect, but by a parameter its slope counts as 1 everywhere, so that a dead connection can revive"),
-    _unary("relu", "where(a > 0, 1, 0)", _RECT, _RECT, "rect", sympy="max(0, a)", domain=(0.2, 2.0),
+    _unary("rect_ada", _RECT_SLOPE, _RECT, _RECT, "rect", sympy="max(0, a)", domain=(0.2, 2.0),
+           by_parameter=("1",),
+           about="rect, but by a parameter its slope counts as 1 everywhere: a dead connection can revive"),
+    _unary("relu", "where(a <= 0, 0, 1)", _RECT, _RECT, "rect", sympy="max(0, a)", domain=(0.2, 2.0),
            about="rect with slope 0 at 0, as in torch"),
-    _unary("step", "0", "where(a < 0, 0, 1)", "where(a < 0, 0, 1)", "where(a < 0, 0, 1)",
-           sympy="where(a >= 0, 1, 0)", domain=(0.2, 2.0), jump="a", about="1 where a >= 0, else 0"),
+    _unary("step", "0", _STEP, _STEP, _STEP, sympy="where(a >= 0, 1, 0)", domain=(0.2, 2.0), jump="a",
+           about="1 where a >= 0, else 0"),
     Op("min", ("where(a <= b, 1, 0)", "where(a <= b, 0, 1)"), "minimum", "minimum", "minimum", "Min",
        ((-2.0, -0.1), (0.1, 2.0)), about="the smaller; NaN stays NaN"),
     Op("max", ("where(a >= b, 1, 0)", "where(a >= b, 0, 1)"), "maximum", "maximum", "maximum", "Max",
@@ -146,7 +157,7 @@ _ROWS = (
 
 
 def check(rows: Iterable[Op]) -> Mapping[str, Op]:
-    """The rows by name. Refuses a table with a hole: a missing spelling, derivative or test domain, or a name twice."""
+    """The rows by name. Refuses a hole: a missing spelling, derivative or test domain; and a name twice."""
     table: dict[str, Op] = {}
     for row in rows:
         if row.name in table:
@@ -158,7 +169,9 @@ def check(rows: Iterable[Op]) -> Mapping[str, Op]:
             raise ValueError(f"operation {row.name!r} has no usable test domain: {row.domain}")
         for rules in (row.derivative, row.by_parameter or row.derivative):
             if len(rules) != row.arity or not all(rules):
-                raise ValueError(f"operation {row.name!r} takes {row.arity} arguments but has derivatives {rules}")
+                raise ValueError(
+                    f"operation {row.name!r} takes {row.arity} arguments but has derivatives {rules}"
+                )
         table[row.name] = row
     return MappingProxyType(table)
 

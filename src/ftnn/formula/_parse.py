@@ -1,16 +1,21 @@
 """Text → expression, through Python's `ast` and a whitelist: never `eval`, never `sympify`.
 
-SymPy's own parser would read `beta`, `E`, `I`, `S` or `N` as its functions and constants; here they are the user's.
+SymPy's own parser would read `beta`, `E`, `I`, `S` or `N` as its functions and constants; here they are the
+user's.
 """
 
 from __future__ import annotations
 
 import ast
 import math
+import operator
+import warnings
+from collections.abc import Callable
 from difflib import get_close_matches
+from typing import Any
 
 from ftnn.errors import FormulaError
-from ftnn.formula._expr import Call, Expr, Number, call, number, symbol
+from ftnn.formula._expr import Call, Expr, Number, call, number, postorder, symbol
 from ftnn.formula._ops import FUNCTIONS, OPS
 
 MAX_CHARACTERS = 4_000
@@ -51,58 +56,110 @@ _FORBIDDEN: dict[type[ast.AST], str] = {
     ast.JoinedStr: "a string",
     ast.Starred: "a starred argument",
     ast.Await: "await",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.MatMult: "@",
+    ast.BitXor: "^; write ** for a power",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
+    ast.Not: "not",
+    ast.Invert: "~",
+}
+_ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "pow": math.pow,
+    "neg": operator.neg,
 }
 
 
-def parse(text: str, *, limited: bool = True) -> Expr:
+def parse(text: str, *, limited: bool = True, rule: bool = False) -> Expr:
     """The expression that `text` spells, exactly as written.
 
     **Arguments:**
 
     - `text`: the formula.
-    - `limited`: refuse what is longer than a person writes. Only texts that ftnn itself composed are not limited.
+    - `limited`: refuse what is longer than a person writes. Only texts that ftnn itself composed are not.
+    - `rule`: whether it is a rule of the table of operations, where `where(a, …)` takes its condition as `a`.
 
     Raises [`ftnn.errors.FormulaError`][], which quotes the text and marks the place.
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise FormulaError(f"a formula is a string, not {type(text).__name__}", text=repr(text))
     if limited and len(text) > MAX_CHARACTERS:
-        raise FormulaError(f"the formula has {len(text)} characters; at most {MAX_CHARACTERS} are allowed", text=text)
+        raise FormulaError(
+            f"the formula has {len(text)} characters; at most {MAX_CHARACTERS} are allowed",
+            text=text,
+            start=MAX_CHARACTERS,
+        )
     # Positions stay what they are in the user's text: one space for each line break or tab.
     flat = "".join(" " if c in "\n\r\t" else c for c in text)
     for place, character in enumerate(flat):
         if character in "#\\" or not (character.isascii() and character.isprintable()):
             hint = " (letters that only look like ASCII are other letters)" if not character.isascii() else ""
             raise FormulaError(
-                f"the character {character!r} is not allowed{hint}; {_ALLOWED}", text=flat, start=place
+                f"the character {character!r} is not allowed{hint}; {_ALLOWED}", text=text, start=place
             )
     if not flat.strip():
-        raise FormulaError(f"the formula is empty; {_ALLOWED}", text=flat)
+        raise FormulaError(f"the formula is empty; {_ALLOWED}", text=text)
     indent = len(flat) - len(flat.lstrip())  # Python would take leading spaces for an indented block
-    tree = _python(flat.strip(), flat, indent)
-    if limited:
-        count = sum(1 for node in ast.walk(tree) if isinstance(node, ast.expr))
-        if count > MAX_NODES:
-            raise FormulaError(f"the formula has {count} nodes; at most {MAX_NODES} are allowed", text=flat)
-    return _Reader(flat, indent).read(tree)
+    tree = _python(flat.strip(), text, indent)
+    count = sum(1 for node in ast.walk(tree) if isinstance(node, ast.expr))
+    if limited and count > MAX_NODES:
+        raise FormulaError(
+            f"the formula has {count} nodes; at most {MAX_NODES} are allowed", text=text, end=len(text)
+        )
+    try:
+        expr = _Reader(text, indent, rule).read(tree)
+    except RecursionError:
+        raise FormulaError(_TOO_DEEP, text=text, end=len(text)) from None
+    # A chained comparison repeats what is chosen where it fails: nested, they would grow without bound.
+    if (size := _written_out(expr)) > max(MAX_NODES, count):
+        raise FormulaError(
+            f"the formula has {size} nodes when its chained comparisons are written out; "
+            f"at most {MAX_NODES} are allowed",
+            text=text,
+            end=len(text),
+        )
+    return expr
+
+
+_TOO_DEEP = "the formula is nested too deeply, or has a number that is too long"
 
 
 def _python(source: str, text: str, indent: int) -> ast.expr:
     try:
-        return ast.parse(source, mode="eval").body
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python warns of `1if` and the like, which are refused anyway
+            return ast.parse(source, mode="eval").body
     except SyntaxError as error:
         start = indent + max((error.offset or 1) - 1, 0)
-        raise FormulaError(f"this is not a formula: {error.msg}; {_ALLOWED}", text=text, start=start) from None
+        raise FormulaError(
+            f"this is not a formula: {error.msg}; {_ALLOWED}", text=text, start=start
+        ) from None
     except (MemoryError, RecursionError, ValueError):
-        raise FormulaError("the formula is nested too deeply, or has a number that is too long", text=text) from None
+        raise FormulaError(_TOO_DEEP, text=text, end=len(text)) from None
+
+
+def _written_out(expr: Expr) -> int:
+    """How many nodes `expr` has as a tree, in which equal parts are not shared."""
+    sizes: dict[Expr, int] = {}
+    for part in postorder(expr):
+        sizes[part] = 1 + sum(sizes[arg] for arg in part.args) if isinstance(part, Call) else 1
+    return sizes[expr]
 
 
 class _Reader:
     """Walks Python's syntax tree; remembers the text for its errors."""
 
-    def __init__(self, text: str, indent: int):
+    def __init__(self, text: str, indent: int, rule: bool):
         self.text = text
         self.indent = indent
+        self.rule = rule
 
     def error(self, node: ast.expr, message: str) -> FormulaError:
         start = self.indent + node.col_offset
@@ -117,7 +174,9 @@ class _Reader:
                 return number(math.pi)
             case ast.Name(id=name):
                 if name in FUNCTIONS:
-                    raise self.error(node, f"{name} is a function: write {name}(…); it cannot be a parameter's name")
+                    raise self.error(
+                        node, f"{name} is a function: write {name}(…); it cannot be a parameter's name"
+                    )
                 return symbol(name)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 inner = self.read(operand)
@@ -131,7 +190,8 @@ class _Reader:
             case ast.Compare():
                 raise self.error(node, "a comparison stands only as the condition of where(condition, a, b)")
             case _:
-                what = _FORBIDDEN.get(type(node), f"{type(node).__name__}")
+                kind = type(node.op) if isinstance(node, ast.UnaryOp | ast.BinOp) else type(node)
+                what = _FORBIDDEN.get(kind, kind.__name__)
                 raise self.error(node, f"not allowed in a formula: {what}; {_ALLOWED}")
 
     def number(self, node: ast.expr, value: object) -> Expr:
@@ -140,10 +200,9 @@ class _Reader:
         return self.finite(node, Number(value)) if _float(value) is None else number(value)
 
     def finite(self, node: ast.expr, expr: Expr) -> Expr:
-        """`expr`, unless it is a number that no float64 holds. Towers such as 9**9**9**9 are never computed exactly."""
-        if isinstance(expr, Call) and not all(isinstance(arg, Number | Call) for arg in expr.args):
-            return expr
-        if _constant(expr) == math.inf:
+        """`expr`, unless it is a number that no float64 holds. Towers such as 9**9**9 are never computed."""
+        value = _constant(expr)
+        if value is not None and math.isinf(value):
             raise self.error(node, "this number is too large: at most 1.8e308 is allowed")
         return expr
 
@@ -156,7 +215,9 @@ class _Reader:
             hint = f"; did you mean {near[0]}?" if near else ""
             raise self.error(node.func, f"{name} is not a function and cannot be called{hint} ({_ALLOWED})")
         if node.keywords:
-            raise self.error(node, f"keyword arguments are not allowed: {name}(…) takes its arguments by position")
+            raise self.error(
+                node, f"keyword arguments are not allowed: {name}(…) takes its arguments by position"
+            )
         for arg in node.args:
             if isinstance(arg, ast.Starred):
                 raise self.error(arg, "not allowed in a formula: a starred argument")
@@ -169,17 +230,21 @@ class _Reader:
                 first = call(name, first, other)
             return first
         if len(node.args) != arity:
-            raise self.error(node, f"{name}(…) takes {arity} argument{'s'[: arity != 1]}, not {len(node.args)}")
+            raise self.error(
+                node, f"{name}(…) takes {arity} argument{'s'[: arity != 1]}, not {len(node.args)}"
+            )
         if name == "where":
             condition, a, b = node.args
             return self.where(condition, self.read(a), self.read(b))
         return call(name, *(self.read(arg) for arg in node.args))
 
     def where(self, condition: ast.expr, a: Expr, b: Expr) -> Expr:
-        if isinstance(condition, ast.Name) and condition.id == "a":
-            return call("where", symbol("a"), a, b)  # the rules of the table speak of a condition as `a`
+        if self.rule and isinstance(condition, ast.Name):
+            return call("where", symbol(condition.id), a, b)
         if not isinstance(condition, ast.Compare):
-            raise self.error(condition, "the condition of where(condition, a, b) must be a comparison, such as x > 0")
+            raise self.error(
+                condition, "the condition of where(condition, a, b) must be a comparison, such as x > 0"
+            )
         terms = [condition.left, *condition.comparators]
         result = a
         # 0 < x < 1 holds where each of its comparisons holds.
@@ -198,36 +263,23 @@ def _float(value: int | float) -> float | None:
 
 
 def _constant(expr: Expr) -> float | None:
-    """The value of a number written with + - * / ** only; inf where it leaves float64; None where it is no such number."""
+    """The value of a number written with + - * / **, infinite where it leaves float64; None if it is none."""
     match expr:
         case Number(value):
             found = _float(value)
             return math.inf if found is None else found
-        case Call(op, args) if op in ("add", "sub", "mul", "div", "pow", "neg"):
-            values = [_constant(arg) for arg in args]
-            numbers = [value for value in values if value is not None]
-            if len(numbers) < len(values):
-                return None
-            if math.inf in numbers:
-                return math.inf
+        case Call(op, args) if op in _ARITHMETIC:
+            values: list[float] = []
+            for arg in args:
+                found = _constant(arg)
+                if found is None:
+                    return None
+                values.append(found)
             try:
-                match op, numbers:
-                    case "add", [a, b]:
-                        return a + b
-                    case "sub", [a, b]:
-                        return a - b
-                    case "mul", [a, b]:
-                        return a * b
-                    case "div", [a, b]:
-                        return a / b
-                    case "pow", [a, b]:
-                        power = a**b
-                        return power if isinstance(power, float) else None
-                    case _:
-                        return -numbers[0]
+                return _ARITHMETIC[op](*values)
             except OverflowError:
                 return math.inf
-            except ZeroDivisionError:
+            except (ValueError, ZeroDivisionError):
                 return None
         case _:
             return None

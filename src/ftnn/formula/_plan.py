@@ -93,7 +93,10 @@ def _rank_factors(terms: _Terms) -> tuple[tuple[Expr, Expr], ...]:
     matrix = [[terms.get((g, h), Fraction(0)) for h in columns] for g in rows]
     reduced, pivots = _reduced_rows(matrix)
     if len(pivots) == len(columns):  # one product for each distinct h: the plainest form
-        return tuple((_sum(zip(rows, column, strict=True)), _product(h)) for h, column in zip(columns, zip(*matrix, strict=True), strict=True))
+        return tuple(
+            (_sum(zip(rows, column, strict=True)), _product(h))
+            for h, column in zip(columns, zip(*matrix, strict=True), strict=True)
+        )
     # The pivot columns of the matrix times its reduced rows are the matrix.
     return tuple(
         (
@@ -199,7 +202,7 @@ class _Splitter:
     def _div(self, expr: Call) -> _Terms:
         top, bottom = (self.split(arg) for arg in expr.args)
         if len(bottom) == 1:
-            ((g, h), coefficient), = bottom.items()
+            (((g, h), coefficient),) = bottom.items()
             return _times(expr, top, {(_inverse(g), _inverse(h)): 1 / coefficient})
         if _side(expr.args[1]) is None:
             raise _NotSeparableError(expr)
@@ -212,7 +215,7 @@ class _Splitter:
         if isinstance(power, int):
             terms = self.split(base)
             if len(terms) == 1:
-                ((g, h), coefficient), = terms.items()
+                (((g, h), coefficient),) = terms.items()
                 return {(_raise(g, power), _raise(h, power)): coefficient**power}
             if side is None and 2 <= power <= MAX_POWER:
                 self.exact = False
@@ -231,7 +234,7 @@ class _Splitter:
         terms = self.split(expr.args[0])
         if len(terms) != 1:
             raise _NotSeparableError(expr)
-        ((g, h), coefficient), = terms.items()
+        (((g, h), coefficient),) = terms.items()
         parts = _times(expr, _atom(folded(expr.op, _product(g))), _atom(folded(expr.op, _product(h))))
         scale = abs(coefficient) if expr.op == "abs" else Fraction((coefficient > 0) - (coefficient < 0))
         return {key: scale * c for key, c in parts.items()}
@@ -251,7 +254,9 @@ class _Splitter:
             return _atom(expr)
         g, h = self._parted(expr)
         sin_g, cos_g, sin_h, cos_h = (folded(f, part) for part in (g, h) for f in ("sin", "cos"))
-        first, second = ((sin_g, cos_h), (cos_g, sin_h)) if expr.op == "sin" else ((cos_g, cos_h), (sin_g, sin_h))
+        first, second = (
+            ((sin_g, cos_h), (cos_g, sin_h)) if expr.op == "sin" else ((cos_g, cos_h), (sin_g, sin_h))
+        )
         op = "add" if expr.op == "sin" else "sub"
         return self.split(folded(op, folded("mul", *first), folded("mul", *second)))
 

@@ -74,7 +74,9 @@ def _(
     grad: Tensor, x: Tensor, matrices: list[Tensor], formula: str, constants: str, wanted: str
 ) -> list[Tensor]:
     found, names = program(formula, constants), wanted.split()
-    return [torch.empty_like(x) if n == INPUT else torch.empty_like(matrices[0]) for n in _ordered(found, names)]
+    return [
+        torch.empty_like(x) if n == INPUT else torch.empty_like(matrices[0]) for n in _ordered(found, names)
+    ]
 
 
 def _ordered(found: Program, wanted: Sequence[str]) -> list[str]:

@@ -53,7 +53,7 @@ def program(formula: str, constants: str = "") -> Program:
     - `formula`: the text.
     - `constants`: the names that are constants, separated by spaces.
     """
-    return Program(Function.composed(formula, {}, {name: (0.0,) for name in constants.split()}))
+    return Program(Function.composed(formula, {}, dict.fromkeys(constants.split(), (0.0,))))
 
 
 def signature(function: Function) -> tuple[str, str]:

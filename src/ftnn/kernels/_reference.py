@@ -107,7 +107,9 @@ def evaluate(results: tuple[Expr, ...], values: dict[str, Tensor]) -> list[Tenso
             case Call(op, args):
                 given = [done[arg] for arg in args]
                 if op in _TENSORS_ONLY:
-                    given = [g if isinstance(g, Tensor) else torch.full_like(like.flatten()[:1], g) for g in given]
+                    given = [
+                        g if isinstance(g, Tensor) else torch.full_like(like.flatten()[:1], g) for g in given
+                    ]
                 done[part] = _native(OPS[op].torch)(*given)
         for arg in dead:
             del done[arg]
@@ -116,10 +118,19 @@ def evaluate(results: tuple[Expr, ...], values: dict[str, Tensor]) -> list[Tenso
 
 def _tensor(value: Any, like: Tensor) -> Tensor:
     """A number as a tensor (a selection between two numbers comes out in torch's default dtype)."""
-    return value.to(like.dtype) if isinstance(value, Tensor) else torch.tensor(value, dtype=like.dtype, device=like.device)
+    return (
+        value.to(like.dtype)
+        if isinstance(value, Tensor)
+        else torch.tensor(value, dtype=like.dtype, device=like.device)
+    )
 
 
-_VIEW = {"bi": lambda t: t[:, :, None], "io": lambda t: t[None], "bo": lambda t: t[:, None, :], "bio": lambda t: t}
+_VIEW = {
+    "bi": lambda t: t[:, :, None],
+    "io": lambda t: t[None],
+    "bo": lambda t: t[:, None, :],
+    "bio": lambda t: t,
+}
 
 
 def _sizes(contraction: Contraction, tensors: Sequence[Tensor]) -> dict[str, int]:
@@ -138,7 +149,9 @@ def _evaluate_in_blocks(contraction: Contraction, tensors: Sequence[Tensor]) -> 
     totals = [first.new_zeros([sizes[axis] for axis in axes]) for _, axes in contraction.results]
     if 0 in sizes.values():
         return totals
-    one = sizes["i"] * first.element_size() * (_schedule(results).live + 1)  # bytes for one sample and one output
+    one = (
+        sizes["i"] * first.element_size() * (_schedule(results).live + 1)
+    )  # bytes for one sample and one output
     outs = max(1, min(sizes["o"], BLOCK_BYTES // (one * sizes["b"]) or 1))
     batch = max(1, min(sizes["b"], BLOCK_BYTES // (one * outs) or 1))
     for b in range(0, sizes["b"], batch):
@@ -149,7 +162,9 @@ def _evaluate_in_blocks(contraction: Contraction, tensors: Sequence[Tensor]) -> 
                 for (name, axes), tensor in zip(contraction.operands, tensors, strict=True)
             }
             shape = (min(batch, sizes["b"] - b), sizes["i"], min(outs, sizes["o"] - o))
-            for total, (_, axes), value in zip(totals, contraction.results, evaluate(results, values), strict=True):
+            for total, (_, axes), value in zip(
+                totals, contraction.results, evaluate(results, values), strict=True
+            ):
                 total[tuple(block[axis] for axis in axes)] += _reduced(value.expand(shape), axes)
     return totals
 
@@ -171,7 +186,9 @@ def _backward(contraction: Contraction, wanted: tuple[int, ...]) -> Contraction:
     total = ZERO
     for (name, _), (expr, _) in zip(weights, contraction.results, strict=True):
         total = folded("add", total, folded("mul", symbol(name), expr))
-    results = tuple((differentiate(total, contraction.operands[n][0]), contraction.operands[n][1]) for n in wanted)
+    results = tuple(
+        (differentiate(total, contraction.operands[n][0]), contraction.operands[n][1]) for n in wanted
+    )
     return Contraction((*contraction.operands, *weights), results)
 
 
@@ -252,7 +269,9 @@ def _memory_step(program: Program) -> Contraction:
     return Contraction(operands, ((program.expr, "bo"), (program.expr, "bio")))
 
 
-def memory_step(program: Program, x: Tensor, cell: Tensor, matrices: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def memory_step(
+    program: Program, x: Tensor, cell: Tensor, matrices: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
     """One time step of a memory function.
 
     **Arguments:**

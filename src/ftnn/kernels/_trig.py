@@ -26,6 +26,8 @@ _QUARTER_SCALE = 2.0**-12
 _HALF_SCALE = 2.0**-11
 _ONE_AND_A_HALF = 1.5 * 2**23
 
+_OUTSIDE = 1 << 30  # set in every float32 with |n| ≥ 2 and in NaN
+
 _SIN = (1.0, -0.16666654, 0.0083321578, -0.00019514868)  # sin(r)/r in r², |r| ≤ π/4
 _COS = (1.0, -0.49999884, 0.041655749, -0.0013591470)  # cos(r) in r², |r| ≤ π/4
 _SIN_HALF = (1.0, -0.16666660, 0.0083330652, -0.00019809521, 2.6055901e-06)  # sin(r)/r in r², |r| ≤ π/2
@@ -36,35 +38,42 @@ _Reduction = Literal["quarter", "sin", "cos"]
 def sin(v: Vectors, x: ir.Value) -> ir.Value:
     if v.dtype == "float64":
         return libm(v, "sin", x)
-    odd, sine, cosine = _turned(v, x)
-    return v.select(odd, cosine, sine)
+    even, sine, cosine = _turned(v, x)
+    return v.select(even, sine, _flip(v, cosine, v.iconst(v.sign_bit)))
 
 
 def cos(v: Vectors, x: ir.Value) -> ir.Value:
     if v.dtype == "float64":
         return libm(v, "cos", x)
-    odd, sine, cosine = _turned(v, x)
-    minus_sine = v.from_bits(v.ixor(v.to_bits(sine), v.iconst(v.sign_bit)))
-    return v.select(odd, minus_sine, cosine)
+    even, sine, cosine = _turned(v, x)
+    return v.select(even, cosine, sine)
 
 
 def _turned(v: Vectors, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """Whether n is odd, sin r and cos r, both negated in the lower half of the circle."""
-    r, n = _reduce(v, x)
+    """Whether n is even, sin r and cos r, both negated in the quadrants where cos x is negative."""
+    r, n = _reduce(v, x)  # n + 1, in fact: bit 1 is then the sign of cos x, and bit 0 set where n is even
     square = v.mul(r, r)
     # r·(1 + ...) rather than r + r³·(...): as short, and keeps the sign of zero.
     sine = v.mul(r, v.horner(square, _SIN))
     cosine = v.horner(square, _COS)
-    sign = v.iand(v.shl(n, 30), v.iconst(v.sign_bit))
-    odd = v.bits_set(n, 1)
-    return odd, v.from_bits(v.ixor(v.to_bits(sine), sign)), v.from_bits(v.ixor(v.to_bits(cosine), sign))
+    turn = v.shl(n, 30)
+    sign = v.iand(turn, v.iconst(v.sign_bit))
+    if v.lanes >= 16:  # AVX-512, which does each of these in one instruction if they do not share the `and`
+        cosine = v.copysign(cosine, v.from_bits(turn))
+    else:
+        cosine = _flip(v, cosine, sign)
+    return v.bits_set(n, 1), _flip(v, sine, sign), cosine
+
+
+def _flip(v: Vectors, a: ir.Value, sign: ir.Value) -> ir.Value:
+    return v.from_bits(v.ixor(v.to_bits(a), sign))
 
 
 def _reduce(v: Vectors, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """r in [-π/4, π/4] and n in the low bits of integers, x = n·π/2 + r."""
+    """r in [-π/4, π/4] and n + 1 in the low bits of integers, x = n·π/2 + r."""
 
     def emit() -> tuple[ir.Value, ir.Value]:
-        magic = v.const(_ONE_AND_A_HALF * _QUARTER_SCALE)
+        magic = v.const((_ONE_AND_A_HALF + 1) * _QUARTER_SCALE)
         shifted = v.fma(x, v.const(2 / math.pi * _QUARTER_SCALE), magic)
         n = v.sub(shifted, magic)
         return _subtract(v, x, n, shifted, "quarter", 1 / _QUARTER_SCALE)
@@ -104,7 +113,7 @@ ALONE: Mapping[str, Callable[[Vectors, ir.Value], ir.Value]] = {"sin": sin_alone
 def _half_turn(v: Vectors, r: ir.Value, n: ir.Value) -> ir.Value:
     """sin(r + n·π), |r| ≤ π/2."""
     sine = v.mul(r, v.horner(v.mul(r, r), _SIN_HALF))
-    return v.from_bits(v.ixor(v.to_bits(sine), v.shl(n, 31)))
+    return _flip(v, sine, v.shl(n, 31))
 
 
 def _subtract(
@@ -115,16 +124,14 @@ def _subtract(
     for part in _PARTS:
         r = v.fma(n, v.const(-part * unscale), r)
     bits = v.to_bits(shifted)
-    outside = v.bits_set(v.to_bits(n), 1 << 30)  # scaled |n| ≥ 2, or NaN
-    b = v.builder
-    any_outside, before = v.any(outside), b.block
+    # Nothing else uses this mask: so LLVM makes it one test of the whole vector.
+    any_outside = v.any(v.bits_set(v.to_bits(n), _OUTSIDE))
+    b, before = v.builder, v.builder.block
     cold, after = b.append_basic_block("wide"), b.append_basic_block("reduced")
     b.cbranch(any_outside, cold, after).set_weights([1, 1 << 20])
     b.position_at_end(cold)
-    with v.scope():
-        # Lanes in range become 0 and are left alone, so that no lane's value depends on its neighbours.
-        wide = b.call(_wide(v, reduction), [v.select(outside, x, v.const(0.0)), r, bits])
-        wide_r, wide_bits = b.extract_value(wide, 0), b.extract_value(wide, 1)
+    wide = b.call(_wide(v, reduction), [x, n, r, bits])
+    wide_r, wide_bits = b.extract_value(wide, 0), b.extract_value(wide, 1)
     b.branch(after)
     b.position_at_end(after)
     merged: list[ir.Value] = []
@@ -137,8 +144,9 @@ def _subtract(
 
 
 def _wide(v: Vectors, reduction: _Reduction) -> ir.Function:
-    """A function of the module, out of line: (x, r, n) → (r, n) with the lanes where x is not 0 reduced anew.
+    """A function of the module, out of line: (x, scaled n, r, n) → (r, n) with the lanes out of range put right.
 
+    The other lanes stay as they are, so that no value depends on its neighbours.
     libm's float64 sin and cos are right for every float32, however large; r is had back from them by asin.
     """
     module = v.builder.module
@@ -146,11 +154,11 @@ def _wide(v: Vectors, reduction: _Reduction) -> ir.Function:
     if name in module.globals:
         return module.globals[name]
     kind = ir.LiteralStructType([v.type, v.int_type])
-    function = ir.Function(module, ir.FunctionType(kind, [v.type, v.type, v.int_type]), name)
+    function = ir.Function(module, ir.FunctionType(kind, [v.type, v.type, v.type, v.int_type]), name)
     function.linkage = "internal"
     for attribute in ("noinline", "cold", "nounwind", "minsize", "optsize"):
         function.attributes.add(attribute)
-    xs, rs, ns = function.args
+    xs, scaled, rs, ns = function.args
     blocks = {label: function.append_basic_block(label) for label in ("entry", "lane", "slow", "next", "end")}
     b = ir.IRBuilder(blocks["entry"])
     i32, zero, one = ir.IntType(32), ir.Constant(ir.IntType(32), 0), ir.Constant(ir.IntType(32), 1)
@@ -158,11 +166,13 @@ def _wide(v: Vectors, reduction: _Reduction) -> ir.Function:
 
     b.position_at_end(blocks["lane"])
     lane, r_in, n_in = b.phi(i32), b.phi(v.type), b.phi(v.int_type)
-    x = b.extract_element(xs, lane)
-    b.cbranch(b.fcmp_unordered("!=", x, ir.Constant(v.scalar, 0.0)), blocks["slow"], blocks["next"])
+    bits = b.bitcast(b.extract_element(scaled, lane), i32)
+    outside = b.icmp_unsigned("!=", b.and_(bits, ir.Constant(i32, _OUTSIDE)), zero)
+    b.cbranch(outside, blocks["slow"], blocks["next"])
 
     b.position_at_end(blocks["slow"])
-    angle, quadrant = _wide_lane(v, b, b.fpext(x, ir.DoubleType()), reduction)
+    x = b.fpext(b.extract_element(xs, lane), ir.DoubleType())
+    angle, quadrant = _wide_lane(v, b, x, reduction)
     r_slow = b.insert_element(r_in, b.fptrunc(angle, v.scalar), lane)
     n_slow = b.insert_element(n_in, quadrant, lane)
     b.branch(blocks["next"])
@@ -199,8 +209,8 @@ def _wide_lane(v: Vectors, b: ir.IRBuilder, x: ir.Value, reduction: _Reduction) 
     lower = b.fcmp_ordered("<", large, ir.Constant(double, 0.0))
     # sin r is ±small: in the four quadrants sin x is sin r, cos r, -sin r, -cos r, and cos x a quadrant on.
     angle = call("asin", b.select(b.xor(odd, lower), b.fneg(small), small))
-    two, zero = ir.Constant(integer, 2), ir.Constant(integer, 0)
-    return angle, b.or_(b.zext(odd, integer), b.select(lower, two, zero))
+    quadrant = b.add(b.zext(odd, integer), b.select(lower, ir.Constant(integer, 2), ir.Constant(integer, 0)))
+    return angle, b.add(quadrant, ir.Constant(integer, 1))
 
 
 def tan(v: Vectors, x: ir.Value) -> ir.Value:

@@ -240,17 +240,17 @@ class Vectors:
     # Integers of the same width
 
     def to_bits(self, a: ir.Value) -> ir.Value:
-        return self._cast("bitcast", a, self.int_type)
+        return self.cast("bitcast", a, self.int_type)
 
     def from_bits(self, a: ir.Value) -> ir.Value:
-        return self._cast("bitcast", a, self.type)
+        return self.cast("bitcast", a, self.type)
 
     def to_int(self, a: ir.Value) -> ir.Value:
         """Towards zero; undefined where the integer does not fit."""
-        return self._cast("fptosi", a, self.int_type)
+        return self.cast("fptosi", a, self.int_type)
 
     def to_float(self, a: ir.Value) -> ir.Value:
-        return self._cast("sitofp", a, self.type)
+        return self.cast("sitofp", a, self.type)
 
     def iadd(self, a: ir.Value, b: ir.Value) -> ir.Value:
         return self._commuting("add", a, b)
@@ -321,7 +321,8 @@ class Vectors:
     def _commuting(self, op: str, a: ir.Value, b: ir.Value) -> ir.Value:
         return self.once(op, _ordered(a, b), lambda: getattr(self.builder, op)(a, b))
 
-    def _cast(self, op: str, a: ir.Value, kind: ir.Type) -> ir.Value:
+    def cast(self, op: str, a: ir.Value, kind: ir.Type) -> ir.Value:
+        """One of LLVM's casts, by its name."""
         return self.once(f"{op} {kind}", (a,), lambda: getattr(self.builder, op)(a, kind))
 
     def _float_intrinsic(self, name: str, *operands: ir.Value) -> ir.Value:

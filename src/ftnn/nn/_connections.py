@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,7 +23,7 @@ class Connections(nn.Module):
     in_features: int
     out_features: int
     function: Function
-    """What stands on the connections (for a mixed matrix, one function that selects by the constant `kind`)."""
+    """What stands on the connections (for a mixed matrix, one that selects by a constant, `kind`)."""
     kinds: tuple[Function, ...]
     """The functions that occur; one, unless the matrix is mixed."""
 
@@ -37,19 +39,21 @@ class Connections(nn.Module):
         backend: Backend,
     ):
         super().__init__()
-        for name, size in (("in_features", in_features), ("out_features", out_features)):
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ShapeError(f"{name} must be a whole number of 1 or more, not {size!r}")
+        in_features, out_features = size("in_features", in_features), size("out_features", out_features)
         if backend not in BACKENDS:
             raise FtnnError(f"backend={backend!r} is not known; allowed are {', '.join(BACKENDS)}")
-        if dtype is not None and not dtype.is_floating_point:
-            raise DTypeError(f"dtype={dtype} is not allowed: parameters are trained, so it must be a floating-point dtype")
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DTypeError(
+                f"dtype={dtype!r} is not allowed: a trained parameter has a floating-point torch.dtype"
+            )
         self.in_features = in_features
         self.out_features = out_features
         self.backend: Backend = backend
         self._mixed = function if isinstance(function, Mixed) else None
         self.function = function.function if isinstance(function, Mixed) else as_function(function)
         self.kinds = function.functions if isinstance(function, Mixed) else (self.function,)
+        if self._mixed is not None:
+            self._mixed.kinds(in_features, out_features)  # refuses a map of another shape, on any device
 
         def matrix() -> Tensor:
             return torch.empty(in_features, out_features, device=device, dtype=dtype)
@@ -72,10 +76,11 @@ class Connections(nn.Module):
         kind = self._reset_kinds(generator)
         # In the order of the alphabet, so that equal functions draw equal numbers however they are written.
         for name in sorted(self.function.parameters):
-            self._fill(self.theta[name], kind, [f.init.get(name) for f in self.kinds], _uniform, generator)
+            _fill(self.theta[name], kind, [f.init.get(name) for f in self.kinds], _uniform, generator)
         for name in sorted(self.function.constants):
             if name != self._kind_name:
-                self._fill(self.constants[name], kind, [f.choices.get(name) for f in self.kinds], _chosen, generator)
+                values = [f.choices.get(name) for f in self.kinds]
+                _fill(self.constants[name], kind, values, _chosen, generator)
         if self.bias is not None:
             self.bias.zero_()
 
@@ -90,18 +95,6 @@ class Connections(nn.Module):
         else:
             kind.copy_(torch.from_numpy(given.T.copy()))
         return kind
-
-    def _fill(self, target: Tensor, kind: Tensor | None, ranges: list[Any], draw: Any, generator: Any) -> None:
-        """Fill a matrix, each kind's entries from its own range; what a kind has no use for stays 0."""
-        if kind is None:
-            draw(target, ranges[0], generator)
-            return
-        target.zero_()
-        for number, found in enumerate(ranges):
-            if found is not None:
-                drawn = torch.empty_like(target)
-                draw(drawn, found, generator)
-                target.copy_(torch.where(kind == number, drawn, target))
 
     # --- looking at it ---
 
@@ -124,7 +117,7 @@ class Connections(nn.Module):
         **Arguments:**
 
         - `name`: `"p"`, say.
-        - `kind`: for a mixed matrix, one of its functions (or its number): entries of other kinds come out as NaN.
+        - `kind`: for a mixed matrix, one of its functions, or its number: entries of other kinds become NaN.
 
         Returns (out, in): a view, writable under `torch.no_grad()`, unless a kind is asked for.
         """
@@ -140,7 +133,8 @@ class Connections(nn.Module):
             raise FtnnError(f"the kind {self.kinds[number].formula!r} has no {name!r}")
         if self._kind_name is None:
             return view.clone()
-        return torch.where(self.constants[self._kind_name].T == number, view, torch.nan)
+        kinds = self.constants[self._kind_name].T
+        return torch.where(kinds == number, view, torch.nan)
 
     def _kind_number(self, kind: AnyFunction | int) -> int:
         if isinstance(kind, int):
@@ -162,27 +156,57 @@ class Connections(nn.Module):
             f"bias={self.bias is not None}{backend}"
         )
 
-    # --- checking what comes in ---
 
-    def _check_input(self, x: Tensor) -> None:
-        if not isinstance(x, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise DTypeError(f"{type(self).__name__} takes a torch tensor, not {type(x).__name__}")
-        if x.dim() == 0 or x.shape[-1] != self.in_features:
-            raise ShapeError(
-                f"{type(self).__name__} has in_features={self.in_features}, but its input has the shape "
-                f"{tuple(x.shape)}: the last dimension must be {self.in_features}"
-            )
-        if x.dtype != self._first.dtype:
-            raise DTypeError(
-                f"the input is {x.dtype}, but this {type(self).__name__} has parameters of {self._first.dtype}; "
-                f"convert the input with x.to({self._first.dtype}) or the layer with layer.to({x.dtype})"
-                if x.is_floating_point()
-                else f"the input is {x.dtype}; functions take floating-point numbers: x.to({self._first.dtype})"
-            )
+def check_input(module: nn.Module, x: Tensor, dtype: torch.dtype) -> None:
+    """Refuses what is not a tensor (…, in_features) of the module's dtype."""
+    name, in_features = type(module).__name__, module.in_features
+    if not isinstance(x, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise DTypeError(f"{name} takes a torch tensor, not {type(x).__name__}")
+    if x.dim() == 0 or x.shape[-1] != in_features:
+        raise ShapeError(
+            f"{name} has in_features={in_features}, but its input has the shape {tuple(x.shape)}: "
+            f"the last dimension must be {in_features}"
+        )
+    if not x.is_floating_point():
+        raise DTypeError(f"the input is {x.dtype}; functions take floating-point numbers: use x.to({dtype})")
+    if x.dtype != dtype:
+        raise DTypeError(
+            f"the input is {x.dtype}, but this {name} has parameters of {dtype}; "
+            f"convert the input with x.to({dtype}) or the module with .to({x.dtype})"
+        )
+
+
+def size(name: str, given: Any) -> int:
+    """A number of inputs or outputs, checked."""
+    try:
+        found = operator.index(given)
+    except TypeError:
+        found = 0
+    if isinstance(given, bool) or found < 1:
+        raise ShapeError(f"{name} must be a whole number of 1 or more, not {given!r}")
+    return found
 
 
 def _label(function: Function) -> str:
     return name_of(function) or repr(function.formula)
+
+
+Draw = Callable[[Tensor, Any, "torch.Generator | None"], None]
+
+
+def _fill(
+    target: Tensor, kind: Tensor | None, ranges: list[Any], draw: Draw, generator: torch.Generator | None
+) -> None:
+    """Fill a matrix, each kind's entries from its own range; what a kind has no use for stays 0."""
+    if kind is None:
+        draw(target, ranges[0], generator)
+        return
+    target.zero_()
+    for number, found in enumerate(ranges):
+        if found is not None:
+            drawn = torch.empty_like(target)
+            draw(drawn, found, generator)
+            target.copy_(torch.where(kind == number, drawn, target))
 
 
 def _uniform(target: Tensor, bounds: tuple[float, float], generator: torch.Generator | None) -> None:

@@ -10,18 +10,29 @@ from torch import Tensor, nn
 class Matrices(nn.Module):
     """The (in, out) matrices of a layer, by the names that its formula gives them.
 
-    `nn.ParameterDict` refuses names that a module has already (`training`, `type`, `half`); a formula may use them.
-    They are ordinary parameters and buffers: in `state_dict`, `named_parameters`, and open to `parametrize`.
+    `nn.ParameterDict` refuses names that a module has already (`training`, `type`); a formula may use them.
+    They are ordinary parameters and buffers: in `state_dict`, `named_parameters`, and open to `parametrize`
+    (but for those very names: torch parametrises by putting an attribute of that name in the module's class).
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]):
         super().__init__()
         self._names = tuple(tensors)
         for name, tensor in tensors.items():
-            (self._parameters if isinstance(tensor, nn.Parameter) else self._buffers)[name] = tensor
+            if isinstance(tensor, nn.Parameter):
+                self._parameters[name] = tensor
+            else:
+                self._buffers[name] = tensor
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name == "training":  # the module's own flag, even where a parameter has its name
+        # torch sets by this a module's own attributes and also, when it loads, its matrices. Where a name is
+        # both (`training`), the value tells which is meant.
+        parameters, buffers = self.__dict__.get("_parameters", {}), self.__dict__.get("_buffers", {})
+        if name in parameters and isinstance(value, nn.Parameter):
+            parameters[name] = value
+        elif name in buffers and isinstance(value, Tensor):
+            buffers[name] = value
+        elif not isinstance(value, Tensor) and (name in self.__dict__ or hasattr(type(self), name)):
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)  # pyright: ignore[reportArgumentType]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ftnn.errors import DTypeError, FtnnError, ShapeError
 from ftnn.kernels import Backend, memory_step, program, signature
-from ftnn.nn._connections import AnyFunction, Connections
+from ftnn.nn._connections import AnyFunction, Connections, check_input
 
 
 class Memory(Connections):
@@ -22,8 +22,8 @@ class Memory(Connections):
     - `in_features`, `out_features`: the numbers of inputs and outputs.
     - `function`: a catalogue name, a formula with `C`, a `Function`, or a `Mixed` of these.
     - `bias`: whether to add a trainable bias, which starts at 0.
-    - `through_time`: False takes `C_{t-1}` as given (the paper's one-step derivative); True is back-propagation
-        through time.
+    - `through_time`: False takes `C_{t-1}` as given (the paper's one-step derivative); True is
+        back-propagation through time.
     - `device`, `dtype`, `backend`: as for [`ftnn.nn.Transfer`][].
     """
 
@@ -42,7 +42,9 @@ class Memory(Connections):
             in_features, out_features, function, bias=bias, device=device, dtype=dtype, backend=backend
         )
         if not self.function.has_memory:
-            raise FtnnError(f"{self.function.formula!r} has no C, its own previous value: use ftnn.nn.Transfer")
+            raise FtnnError(
+                f"{self.function.formula!r} has no C, its own previous value: use ftnn.nn.Transfer"
+            )
         self.through_time = through_time
 
     def reset(self, batch_size: int) -> Tensor:
@@ -64,9 +66,11 @@ class Memory(Connections):
 
         Returns the outputs, (time, batch, out_features), and the new state.
         """
-        self._check_input(x)
+        check_input(self, x, self._first.dtype)
         if x.dim() != 3:
-            raise ShapeError(f"Memory takes (time, batch, {self.in_features}), not the shape {tuple(x.shape)}")
+            raise ShapeError(
+                f"Memory takes (time, batch, {self.in_features}), not the shape {tuple(x.shape)}"
+            )
         cell = self._cell(x, state)
         matrices, found = self.matrices(), program(*signature(self.function))
         outs: list[Tensor] = []
@@ -83,8 +87,12 @@ class Memory(Connections):
         wanted = (x.shape[1], self.out_features, self.in_features)
         if state is None:
             state = self.reset(x.shape[1])
+        if not isinstance(state, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DTypeError(f"the state must be a torch tensor, not {type(state).__name__}")
         if tuple(state.shape) != wanted:
-            raise ShapeError(f"the state has the shape {tuple(state.shape)}; expected is (batch, out, in) = {wanted}")
+            raise ShapeError(
+                f"the state has the shape {tuple(state.shape)}; expected is (batch, out, in) = {wanted}"
+            )
         if state.dtype != x.dtype:
             raise DTypeError(f"the state is {state.dtype}, but the input is {x.dtype}")
         return state.transpose(1, 2)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ftnn.errors import FtnnError, ShapeError
 from ftnn.formula import Function, Mixed
 from ftnn.kernels import Backend
-from ftnn.nn._connections import AnyFunction
+from ftnn.nn._connections import AnyFunction, check_input, size
 from ftnn.nn._transfer import Transfer
 
 Activation = Literal["logistic", "relu", "tanh"]
@@ -51,21 +51,27 @@ class Network(nn.Module):
         backend: Backend = "auto",
     ):
         super().__init__()
-        widths = list(hidden)
+        try:
+            widths = [size("hidden", width) for width in hidden]
+        except TypeError:
+            raise ShapeError(
+                f"hidden must be the width of each hidden layer, such as [128, 128], not {hidden!r}"
+            ) from None
         if activation not in ACTIVATIONS:
             raise FtnnError(f"activation={activation!r} is not known; allowed are {', '.join(ACTIVATIONS)}")
-        functions = [function] * len(widths) if isinstance(function, str | Function | Mixed) else list(function)
+        one_for_all = isinstance(function, str | Function | Mixed)
+        functions = [function] * len(widths) if one_for_all else list(function)
         if len(functions) != len(widths):
             raise ShapeError(f"{len(functions)} functions were given for {len(widths)} hidden layers")
-        self.in_features = in_features
-        self.out_features = out_features
+        self.in_features = size("in_features", in_features)
+        self.out_features = size("out_features", out_features)
         self.activation: Activation = activation
-        sizes = [in_features, *widths]
+        sizes = [self.in_features, *widths]
         self.hidden = nn.ModuleList(
             Transfer(n, m, f, device=device, dtype=dtype, backend=backend)
             for n, m, f in zip(sizes, widths, functions, strict=False)
         )
-        self.output = nn.Linear(sizes[-1], out_features, device=device, dtype=dtype)
+        self.output = nn.Linear(sizes[-1], self.out_features, device=device, dtype=dtype)
         self.reset_output()
 
     @property
@@ -87,6 +93,7 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, in_features) → (…, out_features), before any softmax."""
+        check_input(self, x, self.output.weight.dtype)
         activate = ACTIVATIONS[self.activation]
         for layer in self.hidden:
             x = activate(layer(x))

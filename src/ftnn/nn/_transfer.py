@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ftnn.errors import FtnnError
 from ftnn.kernels import Backend, transfer
-from ftnn.nn._connections import AnyFunction, Connections
+from ftnn.nn._connections import AnyFunction, Connections, check_input
 
 
 class Transfer(Connections):
@@ -18,12 +18,12 @@ class Transfer(Connections):
     **Arguments:**
 
     - `in_features`, `out_features`: the numbers of inputs and outputs.
-    - `function`: what stands on every connection: a catalogue name (`"F12"`), a formula (`"p*sin(q*x + r)"`), a
-        [`ftnn.Function`][], or [`ftnn.Mixed`][] for entries of different kinds.
+    - `function`: what stands on every connection: a catalogue name (`"F12"`), a formula (`"p*sin(q*x + r)"`),
+        a [`ftnn.Function`][], or [`ftnn.Mixed`][] for entries of different kinds.
     - `bias`: whether to add a trainable bias, which starts at 0.
     - `device`, `dtype`: as for every torch module.
-    - `backend`: `"auto"` takes the fastest right path; `"reference"` plain torch operations; `"cpu"` generated
-        CPU code.
+    - `backend`: `"auto"` takes the fastest right path; `"reference"` plain torch operations; `"cpu"`
+        generated CPU code.
 
     Shapes: the input is (…, in_features), the output (…, out_features). `state_dict` has `theta.<name>` and
     `constants.<name>`, each (in_features, out_features), and `bias`.
@@ -47,7 +47,7 @@ class Transfer(Connections):
 
     def forward(self, x: Tensor) -> Tensor:
         """`F ⊙ x + b`: (…, in_features) → (…, out_features)."""
-        self._check_input(x)
+        check_input(self, x, self._first.dtype)
         rows = x.reshape(-1, self.in_features)
         out = transfer(self.function, rows, self.matrices(), self.backend)
         if self.bias is not None:

@@ -1,0 +1,270 @@
+"""Expressions → vector instructions, and the loops around them.
+
+A kernel evaluates expressions for all (input, sample, output). What depends on parameters alone is computed once
+for an input and a vector of outputs, what depends on x alone once for an input and a vector of samples, and
+only what depends on both inside the innermost loop. `regrouped` orders products so that this finds the most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+from llvmlite import ir
+
+from ftnn.formula._derive import lower
+from ftnn.formula._expr import INPUT, ONE, Call, Expr, Number, Symbol, folded, names, postorder
+from ftnn.formula._ops import OPS, is_native
+from ftnn.kernels._math import FUNCTIONS
+from ftnn.kernels._program import Program
+from ftnn.kernels._trig import ALONE
+from ftnn.kernels._vector import Vectors
+
+Side = Literal["number", "matrices", "input", "both"]
+"""What an expression depends on."""
+
+I64, I32 = ir.IntType(64), ir.IntType(32)
+POINTER = ir.PointerType()
+
+
+def check_spellings() -> None:
+    """Refuses a table that spells an operation in a way no vector function knows."""
+    for op in OPS.values():
+        if is_native(op.llvm) and op.llvm not in FUNCTIONS and op.llvm not in _BASIC:
+            raise ValueError(f"operation {op.name!r} is spelled {op.llvm!r}, which no vector function knows")
+
+
+def side(expr: Expr) -> Side:
+    """What `expr` depends on: nothing, matrices alone, the input alone, or both (a memory cell counts as both)."""
+    found = set(names(expr))
+    if not found:
+        return "number"
+    if INPUT not in found:
+        return "both" if any(name in _PER_SAMPLE for name in found) else "matrices"
+    return "input" if found == {INPUT} else "both"
+
+
+_PER_SAMPLE = ("C",)
+
+
+def kernel_form(program: Program) -> Expr:
+    """The function as kernels evaluate it: separated where that is exact, products regrouped."""
+    plan = program.plan
+    if plan.kind != "gemm" or not plan.exact:
+        return program.expr
+    total = plan.constant if plan.constant is not None else folded("mul", ONE, folded("sub", ONE, ONE))
+    for g, h in plan.terms:
+        total = folded("add", total, folded("mul", g, h))
+    return total if plan.common is None else folded("add", total, plan.common)
+
+
+def factors(expr: Expr) -> list[Expr]:
+    """What `expr` is the product of."""
+    if isinstance(expr, Call) and expr.op == "mul":
+        return [f for arg in expr.args for f in factors(arg)]
+    if isinstance(expr, Call) and expr.op == "neg":
+        return [folded("neg", ONE), *factors(expr.args[0])]
+    return [expr]
+
+
+def product(parts: Iterable[Expr]) -> Expr:
+    result = ONE
+    for part in parts:
+        result = folded("mul", result, part)
+    return result
+
+
+def regrouped(expr: Expr) -> Expr:
+    """`expr` in vector operations, with the factors of each product ordered by what they depend on."""
+    done: dict[Expr, Expr] = {}
+    for part in postorder(lower(expr, "llvm")):
+        new = folded(part.op, *(done[arg] for arg in part.args)) if isinstance(part, Call) else part
+        if isinstance(new, Call) and new.op in ("mul", "neg"):
+            fixed, rest = split_product(new)
+            new = folded("mul", fixed, rest)
+        done[part] = new
+    return done[lower(expr, "llvm")]
+
+
+def split_product(expr: Expr) -> tuple[Expr, Expr]:
+    """(matrices alone, the rest): their product is `expr`."""
+    parts = factors(expr)
+    by: dict[str, list[Expr]] = {"number": [], "matrices": [], "input": [], "both": []}
+    for part in parts:
+        by[side(part)].append(part)
+    return product(by["number"] + by["matrices"]), folded("mul", product(by["input"]), product(by["both"]))
+
+
+def frontier(roots: Sequence[Expr], wanted: Side) -> list[Expr]:
+    """The largest parts that depend on `wanted` alone: what is computed outside of the innermost loop."""
+    found: dict[Expr, None] = {}
+    for root in roots:
+        if isinstance(root, Call) and side(root) == wanted:
+            found[root] = None
+    for part in postorder(*roots):
+        if isinstance(part, Call) and side(part) == "both":
+            for arg in part.args:
+                if isinstance(arg, Call) and side(arg) == wanted:
+                    found[arg] = None
+    return list(found)
+
+
+class Emitter:
+    """Evaluates expressions at the builder's position, in the values given for some of their parts."""
+
+    def __init__(self, v: Vectors, given: dict[Expr, ir.Value]):
+        self.v = v
+        self.given = given
+
+    def also(self, more: dict[Expr, ir.Value]) -> Emitter:
+        """The same with more values given."""
+        return Emitter(self.v, self.given | more)
+
+    def evaluate(self, *roots: Expr) -> list[ir.Value]:
+        """The values of `roots`, sharing what they share."""
+        values = dict(self.given)
+        order = [part for part in _needed(roots, values)]
+        waves = {(part.op, part.args[0]) for part in order if isinstance(part, Call) and part.op in ("sin", "cos")}
+
+        def value(part: Expr) -> ir.Value:
+            if part not in values:
+                # Only products are put off, to become part of a fused multiply-add where one takes them up.
+                assert isinstance(part, Call)
+                values[part] = self.v.mul(value(part.args[0]), value(part.args[1]))
+            return values[part]
+
+        for part in order:
+            match part:
+                case Number(number):
+                    values[part] = self.v.const(float(number))
+                case Symbol(name):
+                    raise AssertionError(f"no value was given for {name}")
+                case Call("mul"):
+                    pass
+                case Call("add" | "sub", (a, b)):
+                    values[part] = self._sum(part.op == "sub", a, b, value, values)
+                case Call("pow", (base, Number(int() as exponent))):
+                    values[part] = FUNCTIONS["powi"](self.v, value(base), exponent)
+                case Call(op, args) if op in ("sin", "cos") and ("cos" if op == "sin" else "sin", args[0]) not in waves:
+                    values[part] = ALONE[op](self.v, value(args[0]))
+                case Call(op, args):
+                    spelling = OPS[op].llvm
+                    function = _BASIC.get(spelling) or FUNCTIONS[spelling]
+                    values[part] = function(self.v, *map(value, args))
+        return [value(root) for root in roots]
+
+    def _sum(
+        self,
+        minus: bool,
+        a: Expr,
+        b: Expr,
+        value: Callable[[Expr], ir.Value],
+        values: dict[Expr, ir.Value],
+    ) -> ir.Value:
+        """a ± b, as a fused multiply-add where one of them is a product that is not there yet."""
+        v = self.v
+        if isinstance(b, Call) and b.op == "mul" and b not in values:
+            first = value(b.args[0])
+            return v.fma(v.neg(first) if minus else first, value(b.args[1]), value(a))
+        if isinstance(a, Call) and a.op == "mul" and a not in values:
+            return v.fma(value(a.args[0]), value(a.args[1]), v.neg(value(b)) if minus else value(b))
+        return v.sub(value(a), value(b)) if minus else v.add(value(a), value(b))
+
+
+def _needed(roots: Sequence[Expr], values: dict[Expr, ir.Value]) -> Iterable[Expr]:
+    """What has to be computed for `roots`, arguments first."""
+    seen = set(values)
+    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        part, ready = stack.pop()
+        if part in seen:
+            continue
+        if ready or not isinstance(part, Call):
+            seen.add(part)
+            yield part
+        else:
+            stack.append((part, True))
+            stack.extend((arg, False) for arg in reversed(part.args))
+
+
+_BASIC: dict[str, Callable[..., ir.Value]] = {
+    "add": Vectors.add,
+    "sub": Vectors.sub,
+    "mul": Vectors.mul,
+    "div": Vectors.div,
+    "neg": Vectors.neg,
+    "abs": Vectors.abs,
+    "sqrt": Vectors.sqrt,
+    "minimum": Vectors.minimum,
+    "maximum": Vectors.maximum,
+    "where": Vectors.select,
+    "lt": Vectors.lt,
+    "le": Vectors.le,
+    "gt": Vectors.gt,
+    "ge": Vectors.ge,
+    "eq": Vectors.eq,
+    "ne": Vectors.ne,
+}
+
+
+# --- loops ---
+
+
+def loop(
+    v: Vectors,
+    stop: ir.Value,
+    body: Callable[[ir.Value, list[ir.Value]], Sequence[ir.Value]],
+    carried: Sequence[ir.Value] = (),
+    start: ir.Value | None = None,
+    step: int = 1,
+) -> list[ir.Value]:
+    """`for i in range(start, stop, step)`: `body(i, carried)` returns what it carries on; the last is returned."""
+    b = v.builder
+    first = ir.Constant(I64, 0) if start is None else start
+    before = b.block
+    inside, after = b.append_basic_block("loop"), b.append_basic_block("after")
+    b.cbranch(b.icmp_signed("<", first, stop), inside, after)
+    b.position_at_end(inside)
+    index = b.phi(I64)
+    index.add_incoming(first, before)
+    phis = [b.phi(value.type) for value in carried]
+    for phi, value in zip(phis, carried, strict=True):
+        phi.add_incoming(value, before)
+    with v.scope():
+        results = list(body(index, phis))
+    following = b.add(index, ir.Constant(I64, step))
+    latch = b.block
+    index.add_incoming(following, latch)
+    for phi, value in zip(phis, results, strict=True):
+        phi.add_incoming(value, latch)
+    b.cbranch(b.icmp_signed("<", following, stop), inside, after)
+    b.position_at_end(after)
+    finals = [b.phi(value.type) for value in carried]
+    for final, value, result in zip(finals, carried, results, strict=True):
+        final.add_incoming(value, before)
+        final.add_incoming(result, latch)
+    return finals
+
+
+def when(
+    v: Vectors,
+    condition: ir.Value,
+    then: Callable[[], Sequence[ir.Value]],
+    otherwise: Sequence[ir.Value] = (),
+) -> list[ir.Value]:
+    """What `then()` gives where the scalar condition holds, else `otherwise`."""
+    b = v.builder
+    before = b.block
+    inside, after = b.append_basic_block("then"), b.append_basic_block("done")
+    b.cbranch(condition, inside, after)
+    b.position_at_end(inside)
+    with v.scope():
+        results = list(then())
+    end = b.block
+    b.branch(after)
+    b.position_at_end(after)
+    phis = [b.phi(value.type) for value in otherwise]
+    for phi, value, result in zip(phis, otherwise, results, strict=True):
+        phi.add_incoming(value, before)
+        phi.add_incoming(result, end)
+    return phis

@@ -1,0 +1,169 @@
+"""LLVM IR → machine code, kept under a content hash.
+
+The cache holds, for each kernel, its IR as text and its machine code. The key is made of the IR, the versions of what
+compiled it, the flags and the CPU, so an entry is never wrong, only missing. Entries are written whole or not at
+all; one that is damaged is made again. `FTNN_CACHE` names the folder (default: `ftnn` in the user's cache).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from ftnn.kernels._vector import DType
+
+OPTIMISATION = 2
+_FEATURES = "-prefer-256-bit"  # the vectors' width is chosen here, not by LLVM
+
+
+@dataclass(frozen=True)
+class Code:
+    """A compiled kernel."""
+
+    key: str
+    text: str
+    """Its LLVM IR."""
+    address: int
+    _alive: Any = field(repr=False)
+    """The engine: the code lives as long as it."""
+
+    def __call__(self, args: Sequence[int]) -> None:
+        """Run it on sizes and addresses. The interpreter's lock is released meanwhile."""
+        _prototype()(self.address)((ctypes.c_int64 * len(args))(*args))
+
+
+@cache
+def _prototype() -> Any:
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+@cache
+def machine() -> llvm.TargetMachine:
+    """LLVM set up for this CPU."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    features = ",".join((llvm.get_host_cpu_features().flatten(), _FEATURES))
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features, opt=OPTIMISATION
+    )
+
+
+@cache
+def lanes(dtype: DType) -> int:
+    """How many numbers a vector holds here."""
+    features = llvm.get_host_cpu_features()
+    width = 64 if features.get("avx512f") else 32 if features.get("avx") else 16
+    return width // (8 if dtype == "float64" else 4)
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept."""
+    if named := os.environ.get("FTNN_CACHE"):
+        return Path(named)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "ftnn"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "ftnn"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ftnn"
+
+
+_lock = threading.Lock()
+_compiled: dict[str, Code] = {}
+
+
+def compiled(text: str) -> Code:
+    """The machine code of a module with a function `kernel`: from this process, from the cache, or made now."""
+    key = _key(text)
+    with _lock:
+        found = _compiled.get(key)
+        if found is None:
+            found = _compiled[key] = _load(key, text)
+        return found
+
+
+def _key(text: str) -> str:
+    parts = (
+        text,
+        llvmlite.__version__,
+        str(llvm.llvm_version_info),
+        llvm.get_host_cpu_name(),
+        llvm.get_host_cpu_features().flatten(),
+        _FEATURES,
+        str(OPTIMISATION),
+        llvm.get_default_triple(),
+    )
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _load(key: str, text: str) -> Code:
+    machine_code = _read(key)
+    if machine_code is None:
+        machine_code = _build(text)
+        _keep(key, text, machine_code)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(machine_code))
+    engine.finalize_object()
+    return Code(key, text, engine.get_function_address("kernel"), engine)
+
+
+def _fresh_machine() -> llvm.TargetMachine:
+    """An engine takes the machine it is given for itself."""
+    target = llvm.Target.from_default_triple()
+    machine()  # sees to the initialisation
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), opt=OPTIMISATION, jit=True)
+
+
+def _build(text: str) -> bytes:
+    module = llvm.parse_assembly(text)
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
+    passes = llvm.create_pass_builder(machine(), options)
+    passes.getModulePassManager().run(module, passes)
+    return machine().emit_object(module)
+
+
+# --- the cache on disk: <key>.ll for people, <key>.o with its own digest in front ---
+
+
+def _read(key: str) -> bytes | None:
+    try:
+        content = (cache_folder() / f"{key}.o").read_bytes()
+    except OSError:
+        return None
+    digest, machine_code = content[:32], content[32:]
+    return machine_code if hashlib.sha256(machine_code).digest() == digest else None
+
+
+def _keep(key: str, text: str, machine_code: bytes) -> None:
+    """Write both files. A cache that cannot be written costs time in the next process, and nothing else."""
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder / f"{key}.ll", text.encode())
+        _write(folder / f"{key}.o", hashlib.sha256(machine_code).digest() + machine_code)
+    except OSError:
+        pass
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Whole or not at all, whoever else writes it now."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

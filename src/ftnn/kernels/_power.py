@@ -1,0 +1,84 @@
+"""log and powers.
+
+float32 powers are computed in float64 lanes, where b·log2(a) keeps enough digits after the point.
+"""
+
+from __future__ import annotations
+
+import math
+
+from llvmlite import ir
+
+from ftnn.kernels._libm import libm
+from ftnn.kernels._vector import Vectors
+
+_LN2 = (0.693359375, -0.000212194440)  # the high part times an exponent is exact
+_LOG = (-0.5, 0.33333910739749306, -0.2500133704510122, 0.19963063669817407, -0.16577584378615765,
+        0.14914769342002934, -0.14267490168448502, 0.08700435407060425)  # (log(1+f) - f)/f²
+_LOG2 = (2.885390081790086, 0.961796673341836, 0.5770835849604903, 0.4116727191911363, 0.34073010429765144)
+_EXP2 = (1.0000000005550853, 0.6931472057673341, 0.24022646885955365, 0.055503287114896355,
+         0.009618489255562333, 0.001339995776532875, 0.00015345786502494942)
+
+
+def log(v: Vectors, x: ir.Value) -> ir.Value:
+    """The natural logarithm: -inf at 0, NaN below."""
+    if v.dtype == "float64":
+        return libm(v, "log", x)
+    zero, infinity = v.const(0.0), v.const(math.inf)
+    tiny = v.lt(x, v.const(2.0**-126))  # a denormal has too few digits for what follows
+    bits = v.to_bits(v.select(tiny, v.mul(x, v.const(2.0**25)), x))
+    exponent = v.ashr(v.isub(bits, v.iconst(_bits32(math.sqrt(0.5)))), 23)
+    f = v.sub(v.from_bits(v.isub(bits, v.shl(exponent, 23))), v.const(1.0))  # √½ - 1 to √2 - 1
+    k = v.sub(v.to_float(exponent), v.select(tiny, v.const(25.0), zero))
+    small = v.fma(v.mul(f, f), v.horner(f, _LOG), v.mul(k, v.const(_LN2[1])))
+    result = v.fma(k, v.const(_LN2[0]), v.add(small, f))
+    # What is left is 0, negative numbers, infinity and NaN.
+    ordinary = v.logical_and(v.gt(x, zero), v.lt(x, infinity))
+    special = v.select(v.eq(x, zero), v.const(-math.inf), v.select(v.lt(x, zero), v.const(math.nan), x))
+    return v.select(ordinary, result, special)
+
+
+def _bits32(value: float) -> int:
+    import struct
+    return struct.unpack("i", struct.pack("f", value))[0]
+
+
+def pow(v: Vectors, a: ir.Value, b: ir.Value) -> ir.Value:
+    """a to the power b, in all special cases as C's pow."""
+    if v.dtype == "float64":
+        return libm(v, "pow", a, b)
+    zero, one, infinity = v.const(0.0), v.const(1.0), v.const(math.inf)
+    magnitude = _power(v, a, v.cast("fpext", b, v.double().type))
+    whole, half = v.eq(v.floor(b), b), v.mul(b, v.const(0.5))
+    odd = v.logical_and(whole, v.ne(v.floor(half), half))
+    sign = v.iand(v.to_bits(a), v.iconst(v.sign_bit))
+    flipped = v.from_bits(v.ixor(v.to_bits(magnitude), sign))
+    result = v.select(odd, flipped, magnitude)
+    negative = v.logical_and(v.lt(a, zero), v.gt(a, v.const(-math.inf)))
+    result = v.select(v.logical_and(negative, v.logical_not(whole)), v.const(math.nan), result)
+    endless = v.logical_and(v.eq(v.abs(a), one), v.eq(v.abs(b), infinity))
+    is_one = v.logical_or(v.logical_or(v.eq(b, zero), v.eq(a, one)), endless)
+    return v.select(is_one, one, result)
+
+
+def _power(v: Vectors, a: ir.Value, b: ir.Value) -> ir.Value:
+    """|a|^b for float64 lanes b, rounded once to float32."""
+    d = v.double()
+    base = d.cast("fpext", v.abs(a), d.type)
+    bits = d.to_bits(base)
+    exponent = d.ashr(d.isub(bits, d.iconst(_bits64(math.sqrt(0.5)))), 52)
+    fraction = d.from_bits(d.isub(bits, d.shl(exponent, 52)))
+    quotient = d.div(d.sub(fraction, d.const(1.0)), d.add(fraction, d.const(1.0)))
+    log2 = d.fma(quotient, d.horner(d.mul(quotient, quotient), _LOG2), d.to_float(exponent))
+    log2 = d.select(d.eq(base, d.const(0.0)), d.const(-math.inf), log2)
+    log2 = d.select(d.lt(base, d.const(math.inf)), log2, base)  # infinity, NaN
+    y = d.minimum(d.maximum(d.mul(b, log2), d.const(-200.0)), d.const(200.0))
+    magic = d.const(1.5 * 2**52 + 1023)
+    shifted = d.add(y, magic)
+    p = d.horner(d.sub(y, d.sub(shifted, magic)), _EXP2)
+    return d.cast("fptrunc", d.mul(p, d.from_bits(d.shl(d.to_bits(shifted), 52))), v.type)
+
+
+def _bits64(value: float) -> int:
+    import struct
+    return struct.unpack("q", struct.pack("d", value))[0]

@@ -1,0 +1,173 @@
+"""Modules as JSON, and back: what a model file says beside its numbers."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from ftnn.errors import ModelFileError
+from ftnn.formula import Function, Mixed
+from ftnn.kernels import BACKENDS
+from ftnn.nn._connections import Connections
+from ftnn.nn._memory import Memory
+from ftnn.nn._network import Network
+from ftnn.nn._transfer import Transfer
+
+Description = dict[str, Any]
+"""A module's `type`, and what its constructor is given."""
+T = TypeVar("T")
+
+
+def describe(module: nn.Module) -> Description:
+    if type(module) not in _KINDS:
+        raise ModelFileError(
+            f"a file cannot hold a {type(module).__name__}; it can hold {', '.join(_BY_NAME)}. "
+            "For other modules save module.state_dict()."
+        )
+    if any(".parametrizations." in f".{name}" for name in module.state_dict()):
+        raise ModelFileError(
+            "the module is parametrised; make that permanent first, with "
+            "torch.nn.utils.parametrize.remove_parametrizations, or save module.state_dict()"
+        )
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    if len(set(parameters.values())) < len(parameters):
+        raise ModelFileError(
+            "the module has a parameter in two places, and a file would make two of it; "
+            "save module.state_dict()"
+        )
+    return {"type": type(module).__name__, **_KINDS[type(module)][0](module)}
+
+
+def build(text: str) -> nn.Module:
+    """The module that a text describes, on the device meta: no memory is taken, no random number drawn."""
+    try:
+        with torch.device("meta"):
+            return _build(json.loads(text))
+    except Exception as error:  # whatever a stranger wrote: of any type, nested to any depth
+        raise ModelFileError(str(error) or type(error).__name__) from error
+
+
+def _build(given: Any) -> nn.Module:
+    kind = _take(given, "type", str)
+    if kind not in _BY_NAME:
+        raise ModelFileError(f"the type {kind!r} is not known; known are {', '.join(_BY_NAME)}")
+    return _BY_NAME[kind](given)
+
+
+def _take(given: Any, name: str, kind: type[T]) -> T:
+    """What a description says under `name`, if it is of that type."""
+    found = given.get(name) if isinstance(given, dict) else None
+    if not isinstance(found, kind):
+        raise ModelFileError(f"{name!r} should be of type {kind.__name__} in {given!s:.200}")
+    return found
+
+
+def _describe_function(function: Function) -> Description:
+    return {"formula": function.formula, "init": function.init, "constants": function.choices}
+
+
+def _build_function(given: Any) -> Function:
+    return Function(
+        _take(given, "formula", str),
+        init=_take(given, "init", dict),
+        constants=_take(given, "constants", dict),
+    )
+
+
+def _describe_functions(layer: Connections) -> Description:
+    described = [_describe_function(kind) for kind in layer.kinds]
+    if layer._mixed is None:
+        return {"function": described[0]}
+    # Which entry is of which kind stands in the constants; how it was assigned matters to resetting only.
+    assign = layer._mixed.assign
+    return {"mixed": described, "assign": assign if isinstance(assign, str) else assign.tolist()}
+
+
+def _build_functions(given: Any) -> Function | Mixed:
+    if "mixed" not in given:
+        return _build_function(_take(given, "function", dict))
+    kinds = [_build_function(kind) for kind in _take(given, "mixed", list)]
+    return Mixed(kinds, given.get("assign"))
+
+
+def _describe_layer(layer: Connections) -> Description:
+    return {
+        "in_features": layer.in_features,
+        "out_features": layer.out_features,
+        "bias": layer.bias is not None,
+        "backend": layer.backend,
+        **_describe_functions(layer),
+    }
+
+
+def _layer_arguments(given: Any) -> dict[str, Any]:
+    kinds = {"in_features": int, "out_features": int, "bias": bool, "backend": str}
+    plain = {name: _take(given, name, kind) for name, kind in kinds.items()}
+    return {**plain, "function": _build_functions(given)}
+
+
+def _build_memory(given: Any) -> Memory:
+    return Memory(**_layer_arguments(given), through_time=_take(given, "through_time", bool))
+
+
+def _describe_network(net: Network) -> Description:
+    return {
+        "in_features": net.in_features,
+        "out_features": net.out_features,
+        "activation": net.activation,
+        "hidden": [layer.out_features for layer in net.layers],
+        "functions": [_describe_functions(layer) for layer in net.layers],
+        "backends": [layer.backend for layer in net.layers],
+    }
+
+
+def _build_network(given: Any) -> Network:
+    sizes = [_take(given, name, int) for name in ("in_features", "out_features")]
+    functions = [_build_functions(function) for function in _take(given, "functions", list)]
+    activation: Any = _take(given, "activation", str)
+    net = Network(sizes[0], _take(given, "hidden", list), sizes[1], functions, activation)
+    for layer, backend in zip(net.layers, _take(given, "backends", list), strict=True):
+        if backend not in BACKENDS:
+            raise ModelFileError(f"the backend {backend!r} is not known; known are {', '.join(BACKENDS)}")
+        layer.backend = backend
+    return net
+
+
+def _describe_sequential(module: nn.Sequential) -> Description:
+    return {"modules": [[name, describe(child)] for name, child in module.named_children()]}
+
+
+def _build_sequential(given: Any) -> nn.Sequential:
+    return nn.Sequential(OrderedDict((name, _build(child)) for name, child in _take(given, "modules", list)))
+
+
+def _build_linear(given: Any) -> nn.Linear:
+    sizes = [_take(given, name, int) for name in ("in_features", "out_features")]
+    return nn.Linear(*sizes, bias=_take(given, "bias", bool))
+
+
+# The kinds of modules that a file may hold: how each is described, and how it is built again.
+_KINDS: dict[type[nn.Module], tuple[Callable[[Any], Description], Callable[[Any], nn.Module]]] = {
+    Transfer: (_describe_layer, lambda given: Transfer(**_layer_arguments(given))),
+    Memory: (lambda layer: {**_describe_layer(layer), "through_time": layer.through_time}, _build_memory),
+    Network: (_describe_network, _build_network),
+    nn.Sequential: (_describe_sequential, _build_sequential),
+    nn.Linear: (
+        lambda m: {"in_features": m.in_features, "out_features": m.out_features, "bias": m.bias is not None},
+        _build_linear,
+    ),
+    nn.Flatten: (
+        lambda m: {"start_dim": m.start_dim, "end_dim": m.end_dim},
+        lambda given: nn.Flatten(_take(given, "start_dim", int), _take(given, "end_dim", int)),
+    ),
+    **{
+        kind: (lambda m: {}, lambda given, kind=kind: kind())
+        for kind in (nn.Sigmoid, nn.ReLU, nn.Tanh, nn.Identity)
+    },
+}
+_BY_NAME = {kind.__name__: build for kind, (_, build) in _KINDS.items()}
