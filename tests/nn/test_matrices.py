@@ -15,8 +15,24 @@ import ftnn
 
 PLAIN = ["bias", "lambda_", "x2", "weight", "theta", "constants", "E", "gamma", "self", "kind"]
 # These are attributes of every nn.Module, or of Matrices itself.
-TAKEN = ["training", "type", "half", "eval", "forward", "state_dict", "T_destination", "dump_patches"]
-TAKEN += ["_parameters", "_buffers", "_names", "tensors", "extra_repr", "to", "__class__", "__dict__"]
+TAKEN = [
+    "training",
+    "type",
+    "half",
+    "eval",
+    "forward",
+    "state_dict",
+    "T_destination",
+    "dump_patches",
+    "to",
+    "_parameters",
+    "_buffers",
+    "_names",
+    "tensors",
+    "extra_repr",
+    "__class__",
+    "__dict__",
+]
 NAMES = [*PLAIN, *TAKEN]
 X = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]])
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ftnn.errors import FormulaError
 from ftnn.formula._derive import rule
-from ftnn.formula._expr import INPUT, MEMORY, ZERO, Call, Expr, Number, call, names, postorder, substitute
+from ftnn.formula._expr import INPUT, MEMORY, Call, Expr, Number, folded, names, postorder, substitute
 from ftnn.formula._numpy import Array, evaluate
 from ftnn.formula._ops import ARGUMENTS, OPS
 from ftnn.formula._text import to_text
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ftnn.formula._function import Function, Range
     from ftnn.formula._plan import Plan
 
-DRAWS, POINTS = 256, 1025
+DRAWS, POINTS, CORNERS = 256, 1025, 20_000
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
@@ -44,18 +44,21 @@ class Explanation:
     jumps: tuple[tuple[str, float], ...]
     """(where, for how many draws): F is not continuous there."""
     overflows: tuple[str, float] | None
-    """(an example, largest |value|) where F or a derivative leaves float32 over what inputs and initial parameters span."""
+    """(an example, largest |value|) where F or a derivative leaves float32 over what inputs and initial
+    parameters span."""
     sleeps: float
-    """For how many draws F is zero on an interval of inputs, but not everywhere."""
+    """For how many draws F is zero on an interval of inputs, but not for every input whatever."""
     dead: float
-    """For how many draws F is zero everywhere."""
+    """For how many draws F is zero for every input whatever."""
     can_die: str
     """Parameters within reach of training for which F is zero everywhere; empty if none were found."""
     can_revive: bool
     """Whether a dead connection's parameters still move."""
 
     def __str__(self) -> str:
-        return "\n".join(f"{label:<13}{text}" for label, text in self.lines())
+        lines = list(self.lines())
+        width = max(len(label) for label, _ in lines)
+        return "\n".join(f"{label:<{width}}  {text}" for label, text in lines)
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """(label, text), in the order of reading."""
@@ -64,12 +67,8 @@ class Explanation:
         yield "F(x)", function.formula
         yield "parameters", ", ".join(f"{n} in [{a:g}, {b:g}]" for n, (a, b) in function.init.items())
         if function.constants:
-            yield (
-                "constants",
-                ", ".join(
-                    f"{n} in {{{', '.join(f'{v:g}' for v in c)}}}" for n, c in function.choices.items()
-                ),
-            )
+            drawn = {name: ", ".join(f"{v:g}" for v in values) for name, values in function.choices.items()}
+            yield "constants", ", ".join(f"{name} in {{{values}}}" for name, values in drawn.items())
         for name, expr in self.derivatives.items():
             yield f"∂F/∂{name}", str(expr)
         yield "computed", ("by GEMM: " if self.plan.kind == "gemm" else "fused: ") + self.plan.reason
@@ -80,50 +79,44 @@ class Explanation:
             yield "zero", f"never reached {where}: a caution, not a verdict (see grounded())"
         for label, found in (("pole", self.poles), ("jump", self.jumps)):
             for place, share in found:
-                reach = (
-                    _share(share)
-                    if share
-                    else f"beyond x in [{low:g}, {high:g}] and the initial parameters, but not beyond training"
+                beyond = (
+                    f"beyond x in [{low:g}, {high:g}] and the initial parameters, but not beyond training"
                 )
-                yield label, f"where {place}, {reach}"
+                yield label, f"where {place}, {_share(share) if share else beyond}"
         if self.overflows:
-            yield (
-                "overflow",
-                f"leaves float32 (|value| up to {self.overflows[1]:.3g}), for example at {self.overflows[0]}",
-            )
+            example, size = self.overflows
+            yield "overflow", f"leaves float32 (|value| up to {size:.3g}), for example at {example}"
         if self.sleeps:
             yield "sleep", f"zero on an interval of inputs, {_share(self.sleeps)}"
         if self.dead:
             yield "dead", f"zero for every input, {_share(self.dead)}"
         if self.can_die:
-            fate = (
-                "and can revive: its parameters still move"
-                if self.can_revive
-                else "and then never moves again"
-            )
-            yield "can die", f"at {self.can_die} it is zero for every input, {fate}"
+            fate = "can revive: its parameters still move" if self.can_revive else "then never moves again"
+            yield "can die", f"at {self.can_die} it is zero for every input, and {fate}"
 
 
 def _share(fraction: float) -> str:
-    return (
-        "for every draw of its parameters"
-        if fraction >= 1
-        else f"for {max(fraction, 0.01):.0%} of the draws of its parameters"
-    )
+    how_many = "every draw" if fraction >= 1 else f"{max(fraction, 0.01):.0%} of the draws"
+    return f"for {how_many} of its parameters"
 
 
 def explain(function: Function, x: Range) -> Explanation:
     """Look at `function` over the inputs `x` = (low, high)."""
-    low, high = (float(bound) for bound in x)
+    try:
+        low, high = (float(bound) for bound in x)
+    except (TypeError, ValueError):
+        low = high = math.nan
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise FormulaError(
-            f"the range of inputs must be finite and low < high, not {x!r}", text=function.formula
+            f"the range of inputs must be (low, high), finite and low < high, not {x!r}",
+            text=function.formula,
+            end=len(function.formula),
         )
     draws = _draws(function, function.init)
     grid = np.linspace(low, high, POINTS)
     values = _values(function.expr, grid, draws)
     zero = values == 0
-    longest = _longest_run(zero)
+    dead = _is_dead(function.expr, grid, draws)
     can_die, can_revive = _death(function, grid)
     by = (INPUT, *function.parameters)
     return Explanation(
@@ -135,8 +128,8 @@ def explain(function: Function, x: Range) -> Explanation:
         tuple(_breaks(function, "singular", grid, draws)),
         tuple(_breaks(function, "jump", grid, draws)),
         _overflow(function, low, high),
-        float(((longest >= 3) & ~zero.all(1)).mean()),
-        float(zero.all(1).mean()),
+        float(((_longest_run(zero) >= 3) & ~dead).mean()),
+        float(dead.mean()),
         can_die,
         can_revive,
     )
@@ -160,7 +153,7 @@ def _draws(function: Function, ranges: dict[str, Range]) -> Draws:
 
 
 def _values(expr: Expr, x: Array, draws: Draws) -> Array:
-    """(draws, points)."""
+    """(draws, points), of points (points,) or (draws, points)."""
     shape = (DRAWS, x.shape[-1])
     return np.broadcast_to(evaluate(expr, {INPUT: x, **draws}), shape)
 
@@ -188,13 +181,13 @@ def _passes(expr: Expr, grid: Array, draws: Draws, values: Array) -> Any:
     changes = (sign[:, 1:] * sign[:, :-1] < 0) & np.isfinite(ends)
     ends = np.where(changes, ends, np.inf)
     first = ends.argmin(1)  # the crossing where F is smallest: if any is a zero, this is
-    low, high = _bisect(expr, grid, first, draws)
-    left = np.abs(evaluate(expr, {INPUT: low, **draws}))[:, 0]
+    low, _ = _bisect(expr, grid, first, draws)
+    left = np.abs(_values(expr, low, draws))[:, 0]
     return changes.any(1) & (left < 1e-6 * ends.min(1))
 
 
 def _bisect(expr: Expr, grid: Array, first: Any, draws: Draws) -> tuple[Array, Array]:
-    """For each draw, the two sides, (DRAWS, 1) each, of the place in [grid[first], grid[first + 1]] where the sign changes."""
+    """The two sides, (DRAWS, 1) each, of the place in [grid[first], grid[first + 1]] of a change of sign."""
     low, high = grid[first][:, None], grid[first + 1][:, None]
     below = evaluate(expr, {INPUT: low, **draws}) < 0
     for _ in range(48):
@@ -210,27 +203,33 @@ def _touches(expr: Expr, grid: Array, draws: Draws, values: Array) -> Any:
     centre = grid[size.argmin(1)][:, None]
     width = grid[1] - grid[0]
     beside = np.clip(centre + width * np.array([-1, 1]), grid[0], grid[-1])
-    scale = np.nanmax(np.abs(evaluate(expr, {INPUT: beside, **draws})), 1)
+    scale = _largest(_values(expr, beside, draws))
+    smallest = scale
     for _ in range(6):
         near = np.clip(centre + width * np.linspace(-1, 1, 65), grid[0], grid[-1])
-        found = np.abs(evaluate(expr, {INPUT: near, **draws}))
+        found = np.abs(_values(expr, near, draws))
         found = np.where(np.isfinite(found), found, np.inf)
         best = found.argmin(1)[:, None]
+        smallest = np.take_along_axis(found, best, 1)[:, 0]
         centre = np.take_along_axis(near, best, 1)
         width /= 32
-    return np.take_along_axis(found, best, 1)[:, 0] < 1e-12 * scale
+    return smallest < 1e-12 * scale
+
+
+def _largest(values: Array) -> Any:
+    """The largest finite size in each row; 0 if there is none."""
+    return np.where(np.isfinite(values), np.abs(values), 0.0).max(1)
 
 
 def _breaks(function: Function, kind: str, grid: Array, draws: Draws) -> Iterator[tuple[str, float]]:
     """(where, for how many draws) F has poles (`singular`) or jumps, by the table's word and by looking.
 
-    What lies outside the reach of inputs and initial parameters, but not of training, is told too, with 0 draws.
+    What lies outside the reach of inputs and initial parameters, but not of training, is told too, with 0
+    draws.
     """
     told: set[str] = set()
-    wide_grid, wide_draws = (
-        100 * grid,
-        {n: v if n in function.constants else 100 * v for n, v in draws.items()},
-    )
+    wide_grid = 100 * grid
+    wide_draws = {n: v if n in function.constants else 100 * v for n, v in draws.items()}
     for part in postorder(function.expr):
         for place in _places(part, kind):
             text = f"{to_text(place)} = 0"
@@ -243,12 +242,10 @@ def _breaks(function: Function, kind: str, grid: Array, draws: Draws) -> Iterato
 
 
 def _crosses(expr: Expr, kind: str, place: Expr, grid: Array, draws: Draws) -> Any:
-    """For each draw, whether `place` passes through zero, and for a jump, whether F differs on its two sides."""
-    values = _values(place, grid, draws)
-    sign = np.sign(values)
-    finite = np.isfinite(values)
-    crosses = ((sign[:, 1:] * sign[:, :-1] <= 0) & finite[:, 1:] & finite[:, :-1]).any(1)
-    return crosses & _jumps_at(expr, place, grid, draws) if kind == "jump" and crosses.any() else crosses
+    """For each draw, whether `place` is zero somewhere; for a jump, whether F differs on its two sides."""
+    if kind == "jump":
+        return _jumps_at(expr, place, grid, draws)
+    return _reach_zero(place, grid, draws, _values(place, grid, draws))
 
 
 def _places(part: Expr, kind: str) -> Iterator[Expr]:
@@ -263,61 +260,89 @@ def _places(part: Expr, kind: str) -> Iterator[Expr]:
         yield part.args[0]
     if kind == "jump" and part.op == "where" and isinstance(part.args[0], Call):
         left, right = part.args[0].args
-        yield left if right is ZERO else call("sub", left, right)
+        yield folded("sub", left, right)
 
 
 def _jumps_at(expr: Expr, place: Expr, grid: Array, draws: Draws) -> Any:
     """For each draw, whether F differs on the two sides of the first zero of `place`."""
     below = _values(place, grid, draws) < 0
     changes = below[:, 1:] != below[:, :-1]
+    if not changes.any():
+        return changes.any(1)
     low, high = _bisect(place, grid, changes.argmax(1), draws)
-    step = 1e-9 * (grid[-1] - grid[0])  # a step aside, so that neither side stands on the place itself
-    left = evaluate(expr, {INPUT: low - step, **draws})[:, 0]
-    right = evaluate(expr, {INPUT: high + step, **draws})[:, 0]
-    scale = np.abs(_values(expr, grid, draws)).max(1)
-    with np.errstate(all="ignore"):
-        return changes.any(1) & (np.abs(left - right) > 1e-6 * scale)
+
+    def apart(step: float) -> Any:
+        """How much F differs, so far aside that neither side stands on the place itself."""
+        aside = step * (grid[-1] - grid[0]) * np.array([-1, 1])
+        sides = _values(expr, np.concatenate([low, high], 1) + aside, draws)
+        with np.errstate(all="ignore"):
+            return np.abs(sides[:, 1] - sides[:, 0])
+
+    near, far = apart(1e-9), apart(1e-6)
+    # A steep slope (that of a root) differs less and less; a jump does not.
+    return changes.any(1) & (near > 1e-6 * _largest(_values(expr, grid, draws))) & (near > 0.9 * far)
 
 
 def _overflow(function: Function, low: float, high: float) -> tuple[str, float] | None:
-    """Where F or a derivative leaves float32, looked for at the corners of what inputs and parameters span."""
-    axes = {
+    """Where F or a derivative leaves float32, at the corners of what inputs and parameters span."""
+    axes: dict[str, tuple[float, ...]] = {
         INPUT: (low, high, 0.0),
         MEMORY: (-1.0, 1.0),
         **{n: (*pair, sum(pair) / 2) for n, pair in function.init.items()},
+        **function.choices,
     }
-    axes |= {n: c for n, c in function.choices.items()}
-    axes = {n: values for n, values in axes.items() if n in names(function.expr)}
-    if math.prod(len(values) for values in axes.values()) > 200_000:
-        axes = {n: values[:2] for n, values in axes.items()}
-    corners = np.meshgrid(*(np.asarray(values) for values in axes.values()), indexing="ij")
-    points = {n: corner.ravel() for n, corner in zip(axes, corners, strict=True)}
+    axes = {n: values for n, values in axes.items() if n == INPUT or n in names(function.expr)}
+    if math.prod(len(values) for values in axes.values()) > CORNERS:  # too many: some of them
+        random = np.random.default_rng(0)
+        points = {n: random.choice(np.asarray(values), CORNERS) for n, values in axes.items()}
+    else:
+        corners = np.meshgrid(*(np.asarray(values) for values in axes.values()), indexing="ij")
+        points = {n: corner.ravel() for n, corner in zip(axes, corners, strict=True)}
     worst: tuple[str, float] | None = None
     for expr in (function.expr, *(function.slope(name) for name in (INPUT, *function.parameters))):
-        # Only growth counts here: at a pole the value is infinite whatever the dtype.
-        if any(True for part in postorder(expr) for _ in _places(part, "singular")):
-            continue
-        size = np.abs(np.broadcast_to(evaluate(expr, points), points[INPUT].shape))
-        size = np.where(np.isnan(size), np.inf, size)
+        size = _growth(expr, points)
         at = int(size.argmax())
         if size[at] > FLOAT32_MAX and (worst is None or size[at] > worst[1]):
             worst = ", ".join(f"{n} = {v[at]:g}" for n, v in points.items()), float(size[at])
     return worst
 
 
+def _wide(grid: Array) -> Array:
+    """The inputs, and others far outside of what they are now."""
+    return np.concatenate([grid, 1e3 * grid, [-1e3, 1e3]])
+
+
+def _is_dead(expr: Expr, grid: Array, draws: Draws) -> Any:
+    """For each draw, whether F is zero whatever the input."""
+    return (_values(expr, _wide(grid), draws) == 0).all(1)
+
+
+def _growth(expr: Expr, points: dict[str, Array]) -> Array:
+    """The size of `expr`, infinite where it overflows; 0 where another reason makes it infinite or NaN."""
+    size = np.abs(np.broadcast_to(evaluate(expr, points), points[INPUT].shape))
+    parts = [part for part in postorder(expr) if isinstance(part, Call)]
+    if np.isnan(size).any():  # inf - inf is growth, log(-1) is not
+        grown = np.zeros(size.shape, dtype=bool)
+        for part in parts:
+            if part.op in ("exp", "sinh", "cosh", "pow"):
+                grown |= np.isinf(evaluate(part, points))
+        size = np.where(np.isnan(size), np.where(grown, np.inf, 0.0), size)
+    for place in (place for part in parts for place in _places(part, "singular")):
+        size = np.where(np.abs(evaluate(place, points)) > 1e-12, size, 0.0)  # a pole, whatever the dtype
+    return size
+
+
 def _death(function: Function, grid: Array) -> tuple[str, bool]:
-    """Parameters near the initial ones, of either sign, for which F is zero everywhere; and whether they still move."""
+    """Parameters near the initial ones, of either sign, for which F is zero everywhere; whether they move."""
     reach = {n: max(abs(low), abs(high)) for n, (low, high) in function.init.items()}
     draws = _draws(function, {n: (-r, r) for n, r in reach.items()})
-    # Zero whatever the input: also far outside of what inputs are now.
-    wide = np.concatenate([grid, 1e3 * grid, [-1e3, 1e3]])
-    dead = (_values(function.expr, wide, draws) == 0).all(1)
+    dead = _is_dead(function.expr, grid, draws)
     if not dead.any():
         return "", False
     one = {n: v[dead][:1] for n, v in draws.items()}
     moves = any(
-        np.any(evaluate(function.slope(name), {INPUT: wide, **one}) != 0) for name in function.parameters
+        np.any(evaluate(function.slope(name), {INPUT: _wide(grid), **one}) != 0)
+        for name in function.parameters
     )
-    return ", ".join(f"{n} = {one[n][0, 0]:.3g}" for n in (*function.parameters, *function.constants)), bool(
-        moves
-    )
+    example = ", ".join(f"{n} = {one[n][0, 0]:.3g}" for n in (*function.parameters, *function.constants))
+    return example, bool(moves)

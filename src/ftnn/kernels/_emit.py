@@ -13,7 +13,7 @@ from typing import Literal
 from llvmlite import ir
 
 from ftnn.formula._derive import lower
-from ftnn.formula._expr import INPUT, ONE, Call, Expr, Number, Symbol, folded, names, postorder
+from ftnn.formula._expr import INPUT, ONE, ZERO, Call, Expr, Number, Symbol, call, folded, names, number, postorder
 from ftnn.formula._ops import OPS, is_native
 from ftnn.kernels._math import FUNCTIONS
 from ftnn.kernels._program import Program
@@ -52,7 +52,7 @@ def kernel_form(program: Program) -> Expr:
     plan = program.plan
     if plan.kind != "gemm" or not plan.exact:
         return program.expr
-    total = plan.constant if plan.constant is not None else folded("mul", ONE, folded("sub", ONE, ONE))
+    total = ZERO if plan.constant is None else plan.constant
     for g, h in plan.terms:
         total = folded("add", total, folded("mul", g, h))
     return total if plan.common is None else folded("add", total, plan.common)
@@ -95,6 +95,35 @@ def split_product(expr: Expr) -> tuple[Expr, Expr]:
     return product(by["number"] + by["matrices"]), folded("mul", product(by["input"]), product(by["both"]))
 
 
+def without_cancellation(*roots: Expr) -> list[Expr]:
+    """`roots` with cosh(a) - 1 as 2·sinh(a/2)², which keeps its digits where a is small.
+
+    Where that occurs, sinh(a) becomes 2·sinh(a/2)·cosh(a/2), to share its work.
+    """
+    arguments = {
+        part.args[0].args[0]
+        for part in postorder(*roots)
+        if isinstance(part, Call) and part.op == "sub" and part.args[1] is ONE
+        if isinstance(part.args[0], Call) and part.args[0].op == "cosh"
+    }
+    if not arguments:
+        return list(roots)
+    done: dict[Expr, Expr] = {}
+    for part in postorder(*roots):
+        new = part
+        if isinstance(part, Call):
+            new = folded(part.op, *(done[arg] for arg in part.args))
+            first = part.args[0]
+            a = first.args[0] if part.op == "sub" and part.args[1] is ONE and isinstance(first, Call) else first
+            if a in arguments and part.op in ("sub", "sinh"):
+                half = folded("mul", number(0.5), done[a])
+                sinh = call("sinh", half)
+                other = sinh if part.op == "sub" else call("cosh", half)
+                new = folded("mul", number(2), folded("mul", sinh, other))
+        done[part] = new
+    return [done[root] for root in roots]
+
+
 def frontier(roots: Sequence[Expr], wanted: Side) -> list[Expr]:
     """The largest parts that depend on `wanted` alone: what is computed outside of the innermost loop."""
     found: dict[Expr, None] = {}
@@ -135,8 +164,8 @@ class Emitter:
 
         for part in order:
             match part:
-                case Number(number):
-                    values[part] = self.v.const(float(number))
+                case Number(constant):
+                    values[part] = self.v.const(float(constant))
                 case Symbol(name):
                     raise AssertionError(f"no value was given for {name}")
                 case Call("mul"):

@@ -50,14 +50,17 @@ def _prototype() -> Any:
 
 
 @cache
-def machine() -> llvm.TargetMachine:
-    """LLVM set up for this CPU."""
+def _target() -> llvm.Target:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    return llvm.Target.from_default_triple()
+
+
+@cache
+def _machine() -> llvm.TargetMachine:
+    """LLVM set up to compile for this CPU."""
     features = ",".join((llvm.get_host_cpu_features().flatten(), _FEATURES))
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features, opt=OPTIMISATION
-    )
+    return _target().create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=OPTIMISATION)
 
 
 @cache
@@ -112,26 +115,20 @@ def _load(key: str, text: str) -> Code:
     if machine_code is None:
         machine_code = _build(text)
         _keep(key, text, machine_code)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine())
+    # An engine takes the machine that it is given for itself; it only links, so a plain one will do.
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target().create_target_machine(jit=True))
     engine.add_object_file(llvm.ObjectFileRef.from_data(machine_code))
     engine.finalize_object()
     return Code(key, text, engine.get_function_address("kernel"), engine)
-
-
-def _fresh_machine() -> llvm.TargetMachine:
-    """An engine takes the machine it is given for itself."""
-    target = llvm.Target.from_default_triple()
-    machine()  # sees to the initialisation
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), opt=OPTIMISATION, jit=True)
 
 
 def _build(text: str) -> bytes:
     module = llvm.parse_assembly(text)
     module.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=1)
-    passes = llvm.create_pass_builder(machine(), options)
+    passes = llvm.create_pass_builder(_machine(), options)
     passes.getModulePassManager().run(module, passes)
-    return machine().emit_object(module)
+    return _machine().emit_object(module)
 
 
 # --- the cache on disk: <key>.ll for people, <key>.o with its own digest in front ---

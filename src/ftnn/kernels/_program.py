@@ -9,7 +9,9 @@ from ftnn.formula import Function, Plan
 from ftnn.formula._expr import INPUT, MEMORY, Expr
 
 
-@dataclass(frozen=True)
+# Compared by identity: equal functions may be written with their parameters in different orders, and kernels, which
+# are remembered by program, take the matrices in the order of the text.
+@dataclass(frozen=True, eq=False)
 class Program:
     """A function as kernels see it: an expression over `x`, perhaps `C`, then matrices in a fixed order."""
 

@@ -1,7 +1,7 @@
 """The kernels as texts with holes: loops over inputs, vectors of outputs and samples around a function.
 
 Every kernel is `void kernel(int64 *args)`; `args` holds sizes and addresses, in the order of the kernel's `Args`.
-Samples come in tiles of at most `TILE`. For each input j a tile is a list: the samples whose x_j is not zero, then the
+Samples come in tiles. For each input j a tile is a list: the samples whose x_j is not zero, then the
 others. F(0) does not depend on the sample, so the others cost one evaluation together.
 
 Layouts: matrices (in, out) with a row length of their own; lists (in, stride); `u`, `g` (vectors, stride, lanes).
@@ -25,15 +25,15 @@ from ftnn.kernels._emit import (
     kernel_form,
     loop,
     regrouped,
-    side,
     split_product,
     when,
+    without_cancellation,
 )
 from ftnn.kernels._program import Program
 from ftnn.kernels._vector import DType, Vectors
 
 TILE = 64
-"""The most samples of one kernel call."""
+"""The most samples of one kernel call, unless the kernel is made for more."""
 
 
 class Kernel:
@@ -170,18 +170,19 @@ class ForwardArgs(IntEnum):
     """Set to 1 where F(0) is not finite, so that the lists must hold all samples."""
 
 
-def forward(program: Program, dtype: DType, lanes: int) -> str:
+def forward(program: Program, dtype: DType, lanes: int, tile: int = TILE) -> str:
     """out[s] = F ⊙ x[s], for the samples of a tile and whole vectors of outputs."""
     k = Kernel("forward", dtype, lanes)
     v, b, A = k.v, k.builder, ForwardArgs  # noqa: N806
-    value = regrouped(kernel_form(program))
-    silent = regrouped(substitute(kernel_form(program), {INPUT: number(0)}))
+    (form,) = without_cancellation(kernel_form(program))
+    value = regrouped(form)
+    silent = regrouped(substitute(form, {INPUT: number(0)}))
     inputs, vectors, stride = k.number(A.inputs), k.number(A.vectors), k.number(A.stride)
     lists = Lists(k, k.pointer(A.count), k.pointer(A.index), k.pointer(A.value), stride, k.number(A.samples))
     tables, row_length = k.pointers(A.matrices, len(program.matrices)), k.number(A.row_length)
     u, out, out_row_length, lost = k.pointer(A.u), k.pointer(A.out), k.number(A.out_row_length), k.pointer(A.lost)
     by_x = frontier([value], "input")
-    rooms = [k.room(TILE + lanes) for _ in by_x]
+    rooms = [k.room(tile + lanes) for _ in by_x]
     per_vector = k.times(stride, lanes)
     zero = v.const(0.0)
     sum_name, silent_name = symbol("∑"), symbol("F(0)")
@@ -278,15 +279,26 @@ class BackwardArgs(IntEnum):
     """For `update`: the rate and the clip, as numbers of the kernel's dtype."""
 
 
-def backward(program: Program, dtype: DType, lanes: int, *, by_x: bool, by_parameters: bool, update: bool) -> str:
+def backward(
+    program: Program,
+    dtype: DType,
+    lanes: int,
+    *,
+    by_x: bool,
+    by_parameters: bool,
+    update: bool,
+    tile: int = TILE,
+) -> str:
     """Gradients of Σ g·(F ⊙ x) by x and by every parameter, in one pass; or the SGD update in place of the latter."""
     k = Kernel("update" if update else "backward", dtype, lanes)
     v, b, A = k.v, k.builder, BackwardArgs  # noqa: N806
     form = kernel_form(program)
-    slopes = [regrouped(differentiate(form, name)) for name in program.parameters] if by_parameters else []
+    names = (*(program.parameters if by_parameters else ()), *((INPUT,) if by_x else ()))
+    found = dict(zip(names, without_cancellation(*(differentiate(form, name) for name in names)), strict=True))
+    slopes = [regrouped(found[name]) for name in program.parameters] if by_parameters else []
     # A factor of matrices alone is left for after the sum over the samples.
     outer, inner = map(list, zip(*map(split_product, slopes), strict=True)) if slopes else ([], [])
-    down = regrouped(differentiate(form, INPUT)) if by_x else ZERO
+    down = regrouped(found[INPUT]) if by_x else ZERO
     at_zero = [regrouped(substitute(part, {INPUT: number(0)})) for part in inner]
     down_at_zero = regrouped(substitute(down, {INPUT: number(0)}))
     shared = any(part is not ZERO for part in at_zero)
@@ -302,12 +314,12 @@ def backward(program: Program, dtype: DType, lanes: int, *, by_x: bool, by_param
     if by_x:
         dx, dx_row_length = k.pointer(A.dx), k.number(A.dx_row_length)
         dx_at_zero = b.icmp_signed("!=", k.number(A.dx_at_zero), ir.Constant(I64, 0))
-        partial = k.room(TILE * lanes)
+        partial = k.room(tile * lanes)
     if update:
         rate, clip = (k.broadcast(k.pointer(A.settings), ir.Constant(I64, n)) for n in range(2))
     roots = [*inner, down]
     tabulated = frontier(roots, "input")
-    rooms = [k.room(TILE + lanes) for _ in tabulated]
+    rooms = [k.room(tile + lanes) for _ in tabulated]
     per_vector = k.times(stride, lanes)
     zero = v.const(0.0)
     g_name = symbol("g")

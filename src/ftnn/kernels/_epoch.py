@@ -1,0 +1,341 @@
+"""The training epoch around the kernels: compiled once per machine by Numba, for all functions.
+
+It knows no function. Each layer's kernels come as addresses and blocks of arguments, prepared in `_driver.py`; what is
+left to do here is to gather a mini-batch, to call the kernels in order, and the small loops between them: bias,
+activation slopes, the loss. Arrays of all layers lie one behind the other in a flat one, with offsets.
+
+Names: S samples of a mini-batch, `lists` the samples of each input (see `_templates.py`), `out` a layer's outputs
+(S, width), `g` the error at its sums (vectors, stride, lanes), `down` the error it sends down (in, stride).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+LOGISTIC, RELU, TANH = 0, 1, 2
+SOFTMAX, SQUARED = 0, 1
+
+_jit: Any = numba.njit(cache=True, nogil=True, error_model="numpy", boundscheck=False)
+
+
+@intrinsic
+def _call(typing: Any, address: Any, args: Any) -> Any:  # pyright: ignore[reportUnusedParameter]
+    """Call the kernel at an address."""
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64).as_pointer()])
+        kernel = builder.inttoptr(values[0], kind.as_pointer())
+        builder.call(kernel, [builder.inttoptr(values[1], ir.IntType(64).as_pointer())])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), emit
+
+
+@_jit
+def call_kernel(address: int, args: int) -> None:
+    """Call the kernel at an address with the arguments at an address."""
+    _call(address, args)
+
+
+@_jit
+def gather(rows, dense, starts, columns, values, n_in, stride, skip, count, index, value):  # pyright: ignore
+    """The first layer's lists of a mini-batch: from compressed rows where there are any, else from dense ones."""
+    samples = rows.shape[0]
+    if starts.shape[0] == 0:
+        for s in range(samples):
+            row = rows[s]
+            for j in range(n_in):
+                value[j * stride + s] = dense[row, j]
+        for j in range(n_in):
+            count[j] = samples
+            for s in range(samples):
+                index[j * stride + s] = s
+    elif skip:
+        count[:n_in] = 0
+        for s in range(samples):
+            row = rows[s]
+            for k in range(starts[row], starts[row + 1]):
+                j = columns[k]
+                place = j * stride + count[j]
+                index[place] = s
+                value[place] = values[k]
+                count[j] += 1
+    else:
+        for j in range(n_in):
+            count[j] = samples
+            for s in range(samples):
+                index[j * stride + s] = s
+                value[j * stride + s] = 0
+        for s in range(samples):
+            row = rows[s]
+            for k in range(starts[row], starts[row + 1]):
+                value[columns[k] * stride + s] = values[k]
+
+
+@_jit
+def pass_on(out, samples, n, width, stride, skip, count, index, value):  # pyright: ignore
+    """The next layer's lists from this layer's outputs: zeros last where they are skipped."""
+    for j in range(n):
+        base = j * stride
+        listed = 0
+        if skip:
+            for s in range(samples):
+                y = out[s * width + j]
+                if y != 0:
+                    index[base + listed] = s
+                    value[base + listed] = y
+                    listed += 1
+            count[j] = listed
+            for s in range(samples):
+                if out[s * width + j] == 0:
+                    index[base + listed] = s
+                    listed += 1
+        else:
+            count[j] = samples
+            for s in range(samples):
+                index[base + s] = s
+                value[base + s] = out[s * width + j]
+
+
+@_jit
+def add_bias(out, samples, width, bias):  # pyright: ignore
+    for s in range(samples):
+        for o in range(width):
+            out[s * width + o] += bias[o]
+
+
+@_jit
+def slope_at(activation, y):  # pyright: ignore
+    """The activation's slope where its value is y."""
+    if activation == LOGISTIC:
+        return y * (1 - y)
+    if activation == TANH:
+        return 1 - y * y
+    return y * 0 + (y > 0)  # so that NaN stays NaN
+
+
+@_jit
+def error_below(activation, out, down, samples, n, width, stride, lanes, g, g_sum):  # pyright: ignore
+    """g of the layer below from the error sent down to its outputs: times the activation's slope."""
+    g_sum[:width] = 0
+    for o in range(n):
+        vector, lane = o // lanes, o % lanes
+        total = g_sum[o]
+        for s in range(samples):
+            error = down[o * stride + s] * slope_at(activation, out[s * width + o])
+            g[(vector * stride + s) * lanes + lane] = error
+            total += error
+        g_sum[o] = total
+
+
+@_jit
+def loss_and_error(loss, out, samples, n, width, stride, lanes, rows, labels, targets, weights, g, g_sum):  # pyright: ignore
+    """Σ of the samples' losses, how many are right, and g = ∂Σ/∂(linear output)."""
+    total = 0.0
+    right = 0
+    g_sum[:width] = 0
+    for s in range(samples):
+        row = rows[s]
+        weight = weights[row] if weights.shape[0] else 1.0
+        base = s * width
+        if loss == SOFTMAX:
+            label = labels[row]
+            top = out[base]
+            best = 0
+            for o in range(1, n):
+                if out[base + o] > top:
+                    top = out[base + o]
+                    best = o
+            right += best == label
+            summed = 0.0
+            for o in range(n):
+                summed += math.exp(np.float64(out[base + o]) - np.float64(top))
+            total += weight * (math.log(summed) - (np.float64(out[base + label]) - np.float64(top)))
+            for o in range(n):
+                share = math.exp(np.float64(out[base + o]) - np.float64(top)) / summed
+                error = weight * (share - (1.0 if o == label else 0.0))
+                g[(o // lanes * stride + s) * lanes + o % lanes] = error
+                g_sum[o] += error
+        else:
+            for o in range(n):
+                difference = np.float64(out[base + o]) - np.float64(targets[row, o])
+                total += 0.5 * weight * difference * difference
+                error = weight * difference
+                g[(o // lanes * stride + s) * lanes + o % lanes] = error
+                g_sum[o] += error
+    return total, right
+
+
+@_jit
+def update_bias(bias, g_sum, n, rate, clip):  # pyright: ignore
+    for o in range(n):
+        step = g_sum[o]
+        if step > clip:
+            step = clip
+        elif step < -clip:
+            step = -clip
+        bias[o] -= rate * step
+
+
+@_jit
+def forward(  # pyright: ignore
+    samples, layers, sizes, widths, stride, at, kernels, args, lost, skip, activation, act_kernel, act_args,
+    count, index, value, out, bias,
+):  # fmt: skip
+    """All layers' outputs, from the first layer's lists."""
+    for layer in range(layers):
+        n, width = sizes[layer + 1], widths[layer]
+        for _ in range(2):
+            args[layer, 0, 2] = samples
+            lost[0] = 0
+            call_kernel(kernels[layer, 0], args[layer, 0, :].ctypes.data)
+            if lost[0] == 0:
+                break
+            # F(0) is not finite: from now on zeros are evaluated like all others.
+            skip[layer] = 0
+            list_all(samples, sizes[layer], stride, count[at[layer, 0] :], index[at[layer, 1] :], value[at[layer, 1] :])
+        here = out[at[layer, 2] :]
+        add_bias(here, samples, width, bias[at[layer, 3] :])
+        if layer < layers - 1:
+            act_args[0] = samples * width // act_args[3]
+            act_args[1] = here.ctypes.data
+            act_args[2] = here.ctypes.data
+            call_kernel(act_kernel, act_args.ctypes.data)
+            pass_on(
+                here, samples, n, width, stride, skip[layer + 1] and activation == RELU,
+                count[at[layer + 1, 0] :], index[at[layer + 1, 1] :], value[at[layer + 1, 1] :],
+            )  # fmt: skip
+
+
+@_jit
+def list_all(samples, n, stride, count, index, value):  # pyright: ignore
+    """Lists of the non-zero samples, made into lists of all."""
+    row = np.zeros(samples, value.dtype)
+    for j in range(n):
+        base = j * stride
+        row[:] = 0
+        for k in range(count[j]):
+            row[index[base + k]] = value[base + k]
+        for s in range(samples):
+            index[base + s] = s
+            value[base + s] = row[s]
+        count[j] = samples
+
+
+@_jit
+def train(  # pyright: ignore
+    order, batch, dense, starts, columns, values, labels, targets, weights, loss, rate, clip,
+    layers, sizes, widths, stride, lanes, at, kernels, args, lost, skip, settings, activation, act_kernel, act_args,
+    count, index, value, out, bias, g, g_sum, down, losses,
+):  # fmt: skip
+    """Mini-batch SGD over the samples `order`; the mean loss of each mini-batch goes to `losses`.
+
+    Returns how many samples were classified rightly, and how many mini-batches were done: fewer than asked if a loss
+    was not finite, in which case that batch updates nothing.
+    """
+    right = 0
+    steps = (order.shape[0] + batch - 1) // batch
+    for step in range(steps):
+        rows = order[step * batch : (step + 1) * batch]
+        samples = rows.shape[0]
+        gather(rows, dense, starts, columns, values, sizes[0], stride, skip[0], count, index, value)
+        forward(
+            samples, layers, sizes, widths, stride, at, kernels, args, lost, skip, activation, act_kernel, act_args,
+            count, index, value, out, bias,
+        )  # fmt: skip
+        last = layers - 1
+        total, good = loss_and_error(
+            loss, out[at[last, 2] :], samples, sizes[layers], widths[last], stride, lanes, rows, labels, targets, weights,
+            g[at[last, 4] :], g_sum[at[last, 3] :],
+        )  # fmt: skip
+        losses[step] = total / samples
+        if not math.isfinite(total):
+            return right, step
+        right += good
+        settings[0] = rate / samples
+        settings[1] = clip
+        for layer in range(last, -1, -1):
+            args[layer, 1, 2] = samples
+            update_bias(bias[at[layer, 3] :], g_sum[at[layer, 3] :], sizes[layer + 1], settings[0], settings[1])
+            call_kernel(kernels[layer, 1], args[layer, 1, :].ctypes.data)
+            if layer > 0:
+                error_below(
+                    activation, out[at[layer - 1, 2] :], down[at[layer, 5] :], samples, sizes[layer], widths[layer - 1],
+                    stride, lanes, g[at[layer - 1, 4] :], g_sum[at[layer - 1, 3] :],
+                )  # fmt: skip
+    return right, steps
+
+
+@_jit
+def predict(  # pyright: ignore
+    order, batch, dense, starts, columns, values, upto,
+    layers, sizes, widths, stride, at, kernels, args, lost, skip, activation, act_kernel, act_args,
+    count, index, value, out, bias, result,
+):  # fmt: skip
+    """The outputs of layer `upto - 1` for the samples `order`, into `result`, (samples, width)."""
+    for first in range(0, order.shape[0], batch):
+        rows = order[first : first + batch]
+        samples = rows.shape[0]
+        gather(rows, dense, starts, columns, values, sizes[0], stride, skip[0], count, index, value)
+        forward(
+            samples, upto, sizes, widths, stride, at, kernels, args, lost, skip, activation, act_kernel, act_args,
+            count, index, value, out, bias,
+        )  # fmt: skip
+        width = widths[upto - 1]
+        here = out[at[upto - 1, 2] :]
+        for s in range(samples):
+            for o in range(sizes[upto]):
+                result[first + s, o] = here[s * width + o]
+
+
+@_jit
+def train_memory(  # pyright: ignore
+    sequence, labels, loss, rate, clip, n_hidden, hidden_width, n_out, out_width, stride, lanes,
+    kernels, args, lost, settings, activation, act_kernel, act_args, cells, x, u, hidden_bias, hidden_g,
+    count, index, value, out, out_bias, g, g_sum, down, targets, weights, losses,
+):  # fmt: skip
+    """One pass over a sequence, pair by pair: each updates the memory layer and the linear one above it.
+
+    Returns how many of the epoch's own predictions were right, and how many pairs were done.
+    """
+    right = 0
+    row = np.zeros(1, np.int64)
+    samples = 1
+    for t in range(sequence.shape[0]):
+        x[:] = sequence[t]
+        now, after = t % 2, 1 - t % 2
+        for k in range(2):
+            args[k, 5] = cells[now]
+            args[k, 6] = cells[after]
+        call_kernel(kernels[0], args[0, :].ctypes.data)
+        for o in range(n_hidden):
+            u[o] += hidden_bias[o]
+        call_kernel(act_kernel, act_args.ctypes.data)
+        for j in range(n_hidden):
+            value[j * stride] = u[j]
+        call_kernel(kernels[2], args[2, :].ctypes.data)
+        add_bias(out, samples, out_width, out_bias)
+        row[0] = t
+        total, good = loss_and_error(
+            loss, out, samples, n_out, out_width, stride, lanes, row, labels, targets, weights, g, g_sum
+        )
+        losses[t] = total
+        if not math.isfinite(total):
+            return right, t
+        right += good
+        settings[0] = rate
+        settings[1] = clip
+        update_bias(out_bias, g_sum, n_out, settings[0], settings[1])
+        call_kernel(kernels[3], args[3, :].ctypes.data)
+        for o in range(n_hidden):
+            hidden_g[o] = down[o * stride] * slope_at(activation, u[o])
+        update_bias(hidden_bias, hidden_g, n_hidden, settings[0], settings[1])
+        call_kernel(kernels[1], args[1, :].ctypes.data)
+    return right, sequence.shape[0]

@@ -1,0 +1,304 @@
+"""Connections that remember, against the paper's equations written out as loops."""
+
+import copy
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import ftnn
+from ftnn.errors import DTypeError, FtnnError, ShapeError
+from ftnn.nn import Memory
+
+Array = np.ndarray[Any, Any]
+T, B, N, M = 6, 3, 4, 2  # time, batch, in, out
+FORMULAS = ["memory", "p*x + q*C", "sin(p*x + C)*q", "p*x*C + r"]
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def make(function: Any = "memory", **options: Any) -> Memory:
+    """A layer with parameters large enough that what is remembered matters."""
+    layer = Memory(N, M, function, dtype=torch.float64, **options)
+    for number, parameter in enumerate(layer.parameters()):
+        parameter.data.copy_(random(*parameter.shape, seed=10 + number))
+    return layer
+
+
+def numbers(layer: Memory) -> tuple[Array, ...]:
+    return tuple(layer.matrix(name).detach().numpy() for name in layer.function.parameters)
+
+
+def by_the_paper(layer: Memory, x: Array, cell: Array) -> tuple[Array, Array]:
+    """y_i(t) = Σ_j C_ij(t) + b_i, C_ij(t) = tanh(p_ij x_j(t) + q_ij C_ij(t-1) + r_ij), number by number."""
+    p, q, r = numbers(layer)
+    bias = np.zeros(M) if layer.bias is None else layer.bias.detach().numpy()
+    cell, y = cell.copy(), np.zeros((len(x), x.shape[1], M))
+    for t in range(len(x)):
+        for b in range(x.shape[1]):
+            for i in range(M):
+                for j in range(N):
+                    cell[b, i, j] = math.tanh(p[i, j] * x[t, b, j] + q[i, j] * cell[b, i, j] + r[i, j])
+                    y[t, b, i] += cell[b, i, j]
+    return y + bias, cell
+
+
+def step(formula: str, x: Tensor, C: Tensor, p: Tensor, q: Tensor, r: Tensor) -> Tensor:
+    """The formulas above, by hand."""
+    match formula:
+        case "memory":
+            return torch.tanh(p * x + q * C + r)
+        case "p*x + q*C":
+            return p * x + q * C
+        case "sin(p*x + C)*q":
+            return torch.sin(p * x + C) * q
+        case _:
+            return p * x * C + r
+
+
+def unrolled(formula: str, x: Tensor, cell: Tensor, values: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Plain torch over (batch, out, in), which autograd differentiates through all of time."""
+    outs = list[Tensor]()
+    for now in x:
+        unused = {name: now for name in "pqr" if name not in values}
+        cell = step(formula, now[:, None, :], cell, **values, **unused)
+        outs.append(cell.sum(-1))
+    return torch.stack(outs), cell
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("through_time", [True, False])
+def test_outputs_and_state_are_those_of_the_papers_equations(bias: bool, through_time: bool):
+    layer = make(bias=bias, through_time=through_time)
+    x, start = random(T, B, N), random(B, M, N, seed=1)
+    for given in (None, start):
+        y, state = layer(x, given)
+        begin = np.zeros((B, M, N)) if given is None else given.numpy()
+        wanted_y, wanted_state = by_the_paper(layer, x.numpy(), begin)
+        assert y.shape == (T, B, M)
+        assert state.shape == (B, M, N)  # a signal for every connection
+        np.testing.assert_allclose(y.detach().numpy(), wanted_y, rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(state.detach().numpy(), wanted_state, rtol=1e-12, atol=1e-13)
+
+
+def test_the_one_step_derivative_is_the_papers():
+    # ∂F/∂p = F'·x, ∂F/∂q = F'·C_{t-1}, ∂F/∂r = F', ∂F/∂x = F'·p with F' = 1 - F², and C_{t-1} taken as given.
+    layer = make(through_time=False)
+    x, start, delta = random(T, B, N).requires_grad_(), random(B, M, N, seed=1), random(T, B, M, seed=2)
+    p, q, r = numbers(layer)
+    by_p, by_q, by_r = (np.zeros((M, N)) for _ in range(3))
+    by_x, cell = np.zeros((T, B, N)), start.numpy().copy()
+    for t in range(T):
+        for b in range(B):
+            for i in range(M):
+                for j in range(N):
+                    before = cell[b, i, j]
+                    now = float(x.detach()[t, b, j])
+                    cell[b, i, j] = math.tanh(p[i, j] * now + q[i, j] * before + r[i, j])
+                    sent = float(delta[t, b, i]) * (1 - cell[b, i, j] ** 2)
+                    by_p[i, j] += sent * now
+                    by_q[i, j] += sent * before
+                    by_r[i, j] += sent
+                    by_x[t, b, j] += sent * p[i, j]
+    y, _ = layer(x, start.requires_grad_())
+    y.backward(delta)
+    for name, wanted in (("p", by_p), ("q", by_q), ("r", by_r)):
+        grad = layer.theta[name].grad
+        assert grad is not None
+        np.testing.assert_allclose(grad.T.numpy(), wanted, rtol=1e-11)
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), by_x, rtol=1e-11)
+    assert layer.bias is not None
+    torch.testing.assert_close(layer.bias.grad, delta.sum((0, 1)))
+    assert start.grad is None  # the past is given
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_through_time_gradients_are_those_of_autograd_through_all_steps(formula: str):
+    layer = make(formula, bias=False, through_time=True)
+    x, start = random(T, B, N).requires_grad_(), random(B, M, N, seed=1).requires_grad_()
+    weight, weight_of_state = random(T, B, M, seed=2), random(B, M, N, seed=3)
+    y, state = layer(x, start)
+    found = torch.autograd.grad(
+        (y * weight).sum() + (state * weight_of_state).sum(), [x, start, *layer.parameters()]
+    )
+    values = {
+        name: layer.matrix(name).detach().clone().requires_grad_() for name in layer.function.parameters
+    }
+    plain_y, plain_state = unrolled(formula, x, start, values)
+    wanted = torch.autograd.grad(
+        (plain_y * weight).sum() + (plain_state * weight_of_state).sum(), [x, start, *values.values()]
+    )
+    torch.testing.assert_close(y, plain_y)
+    torch.testing.assert_close(found[:2], wanted[:2])
+    torch.testing.assert_close(found[2:], tuple(grad.T for grad in wanted[2:]))
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_the_two_derivatives_differ_after_the_first_step_only(formula: str):
+    one, all_ = make(formula, through_time=False), make(formula, through_time=True)
+    start = random(B, M, N, seed=1)
+    for steps, same in ((1, True), (3, False)):
+        grads = [
+            torch.autograd.grad(layer(random(steps, B, N), start)[0].sum(), list(layer.parameters()))
+            for layer in (one, all_)
+        ]
+        assert all(torch.allclose(a, b) for a, b in zip(*grads, strict=True)) is same
+
+
+@pytest.mark.parametrize("through_time", [True, False])
+def test_a_run_continued_is_one_long_run(through_time: bool):
+    layer = make(through_time=through_time)
+    x = random(T, B, N)
+    whole, end = layer(x)
+    state, parts = None, list[Tensor]()
+    for piece in x.split([1, 3, 2]):
+        y, state = layer(piece, state)
+        parts.append(y)
+    torch.testing.assert_close(torch.cat(parts), whole)
+    torch.testing.assert_close(state, end)
+    grads = [torch.autograd.grad(out.sum(), list(layer.parameters())) for out in (torch.cat(parts), whole)]
+    torch.testing.assert_close(*grads)  # also backwards, through the state
+
+
+def test_reset_remembers_nothing_and_detach_cuts():
+    layer = make(through_time=True)
+    x = random(T, B, N)
+    nothing = layer.reset(B)
+    assert nothing.shape == (B, M, N)
+    assert nothing.dtype == torch.float64
+    assert nothing.abs().sum() == 0
+    torch.testing.assert_close(layer(x, nothing), layer(x))
+    _, state = layer(x)
+    assert state.requires_grad
+    cut = layer.detach(state)
+    assert not cut.requires_grad
+    assert torch.equal(cut, state)
+
+
+def test_the_state_handed_in_is_not_changed():
+    layer = make()
+    start = random(B, M, N, seed=1)
+    kept = start.clone()
+    layer(random(T, B, N), start)
+    assert torch.equal(start, kept)
+
+
+@pytest.mark.parametrize("shape", [(0, B, N), (T, 0, N), (0, 0, N)])
+def test_no_time_and_no_batch_give_empty_results(shape: tuple[int, ...]):
+    layer = make()
+    start = random(shape[1], M, N, seed=1)
+    y, state = layer(torch.empty(shape, dtype=torch.float64), start)
+    assert y.shape == (*shape[:2], M)
+    if shape[0] == 0:
+        assert torch.equal(state, start)
+
+
+def test_samples_of_a_batch_do_not_mix():
+    layer = make()
+    x = random(T, B, N)
+    y, state = layer(x)
+    for b in range(B):
+        alone_y, alone_state = layer(x[:, b : b + 1])
+        torch.testing.assert_close(alone_y[:, 0], y[:, b])
+        torch.testing.assert_close(alone_state[0], state[b])
+
+
+def test_memory_functions_of_different_kinds_stand_in_one_matrix():
+    layer = make(ftnn.Mixed(["memory", "p*x + q*C/2", "p*x"], "rows"), bias=False)
+    with torch.no_grad():
+        layer.matrix("kind").copy_(torch.tensor([[0.0, 1.0, 2.0, 0.0], [2.0, 1.0, 0.0, 1.0]]))
+    x = random(T, B, N)
+    cell, wanted = np.zeros((B, M, N)), np.zeros((T, B, M))
+    for t in range(T):
+        for i in range(M):
+            for j in range(N):
+                function = layer.kinds[int(layer.matrix("kind")[i, j])]
+                values: dict[str, Any] = {n: layer.matrix(n)[i, j].item() for n in function.parameters}
+                if function.has_memory:
+                    values["C"] = cell[:, i, j].copy()
+                cell[:, i, j] = function(x[t, :, j].numpy(), **values)
+        wanted[t] = cell.sum(-1)
+    y, state = layer(x)
+    np.testing.assert_allclose(y.detach().numpy(), wanted, rtol=1e-12)
+    np.testing.assert_allclose(state.detach().numpy(), cell, rtol=1e-12)
+
+
+def test_it_is_a_torch_module():
+    layer = make(through_time=True)
+    x = random(T, B, N)
+    fresh = Memory(N, M, through_time=True, dtype=torch.float64)
+    fresh.load_state_dict(layer.state_dict())
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), fresh):
+        torch.testing.assert_close(other(x), layer(x))
+        assert other.through_time is True
+    assert set(layer.state_dict()) == {"theta.p", "theta.q", "theta.r", "bias"}
+    assert layer.extra_repr() == (
+        "in_features=4, out_features=2, function=memory, bias=True, through_time=True"
+    )
+    assert layer.float()(x.float())[0].dtype == torch.float32
+
+
+def test_on_meta_it_has_shapes():
+    y, state = Memory(N, M, device="meta")(torch.empty(T, B, N, device="meta"))
+    assert (y.shape, state.shape) == ((T, B, M), (B, M, N))
+    assert y.is_meta
+
+
+def test_it_learns_to_repeat_the_step_before():
+    torch.manual_seed(0)
+    layer = Memory(1, 8, through_time=True)
+    out = torch.nn.Linear(8, 1)
+    for parameter in layer.theta.parameters():
+        torch.nn.init.uniform_(parameter, -1, 1)
+    x = torch.randint(2, (8, 16, 1)).float()
+    optimizer = torch.optim.Adam([*layer.parameters(), *out.parameters()], lr=0.1)
+    loss = torch.tensor(math.inf)
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = (out(layer(x)[0])[1:] - x[:-1]).square().mean()
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 0.05  # without memory 0.25 is the best there is
+
+
+@pytest.mark.parametrize(
+    ("x", "state", "kind", "message"),
+    [
+        (torch.zeros(T, B, 5), None, ShapeError, r"in_features=4.*\(6, 3, 5\).*must be 4"),
+        (torch.zeros(B, N), None, ShapeError, r"takes \(time, batch, 4\), not the shape \(3, 4\)"),
+        (torch.zeros(1, T, B, N), None, ShapeError, r"takes \(time, batch, 4\)"),
+        (torch.zeros(T, B, N, dtype=torch.int32), None, DTypeError, "int32"),
+        (torch.zeros(T, B, N, dtype=torch.float64), None, DTypeError, "float64.*float32"),
+        (
+            torch.zeros(T, B, N),
+            torch.zeros(B, N, M),
+            ShapeError,
+            r"state has the shape \(3, 4, 2\); expected is \(batch, out, in\) = \(3, 2, 4\)",
+        ),
+        (torch.zeros(T, B, N), torch.zeros(1, M, N), ShapeError, r"state has the shape \(1, 2, 4\)"),
+        (torch.zeros(T, B, N), torch.zeros(B, M, N).double(), DTypeError, "state is torch.float64.*float32"),
+        (
+            torch.zeros(T, B, N),
+            (torch.zeros(B, M, N),),
+            DTypeError,
+            "state must be a torch tensor, not tuple",
+        ),
+    ],
+)
+def test_wrong_inputs_and_states_are_refused(x: Tensor, state: Any, kind: Any, message: str):
+    with pytest.raises(kind, match=message) as caught:
+        Memory(N, M)(x, state)
+    assert isinstance(caught.value, FtnnError)
+
+
+def test_a_function_without_memory_is_sent_to_transfer():
+    for function in ("F12", "p*x", ftnn.Mixed(["F12", "F03"])):
+        with pytest.raises(FtnnError, match=r"has no C.*use ftnn\.nn\.Transfer"):
+            Memory(N, M, function)

@@ -1,0 +1,438 @@
+import copy
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+import ftnn
+from ftnn.errors import DTypeError, FormulaError, FtnnError, ShapeError
+from ftnn.nn import Transfer
+
+FEED_FORWARD = [name for name in ftnn.catalogue if name != "memory"]
+
+
+def oracle(layer: Transfer, x: Tensor) -> Tensor:
+    """Σ_j F_ij(x_j) + b_i, by the function's own NumPy evaluation in float64, indexed [out, in]."""
+    function = layer.function
+    values = {
+        n: layer.matrix(n).detach().double().numpy() for n in (*function.parameters, *function.constants)
+    }
+    total = torch.from_numpy(function(x.detach().double().numpy()[..., None, :], **values)).sum(-1)
+    return total if layer.bias is None else total + layer.bias.detach().double()
+
+
+def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+# ---- what stands on the connections
+
+
+@pytest.mark.parametrize("name", FEED_FORWARD)
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_a_layer_of_every_catalogue_function_computes_the_sum_of_its_connections(name: str, backend: Any):
+    layer = Transfer(5, 4, name, dtype=torch.float64, backend=backend)
+    nn.init.normal_(layer.bias)  # pyright: ignore[reportArgumentType]
+    x = random(7, 5, dtype=torch.float64)
+    torch.testing.assert_close(layer(x), oracle(layer, x), rtol=1e-12, atol=1e-12)
+
+
+def test_a_name_a_formula_and_a_function_are_the_same_layer():
+    wide = (-10.0, 10.0)
+    given = [
+        "F12",
+        ftnn.catalogue["F12"],
+        ftnn.Function("p*sin(q*x + r)", init={"q": wide, "r": wide}),
+        ftnn.Function("sin(r + x*q)*p", init={"r": wide, "q": wide}),  # equal: only the order differs
+    ]
+    layers = [Transfer(3, 2, function) for function in given]
+    for layer in layers:
+        layer.reset_parameters(torch.Generator().manual_seed(1))
+    assert all(layer.function == layers[0].function for layer in layers)
+    x = random(4, 3)
+    for layer in layers[1:]:
+        torch.testing.assert_close(layer(x), layers[0](x))
+        assert torch.equal(layer.matrix("q"), layers[0].matrix("q"))
+
+
+def test_a_bare_formula_starts_in_the_papers_range():
+    layer = Transfer(100, 100, "p*sin(q*x + r)")
+    assert 0.099 < layer.matrix("q").abs().max() <= 0.1
+
+
+def test_without_a_bias_there_is_none():
+    layer = Transfer(3, 2, "F12", bias=False)
+    assert layer.bias is None
+    assert set(layer.state_dict()) == {"theta.p", "theta.q", "theta.r"}
+    x = random(4, 3)
+    torch.testing.assert_close(layer(x).double(), oracle(layer, x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(3,), (4, 3), (2, 4, 3), (2, 1, 4, 3), (0, 3), (2, 0, 3)])
+def test_any_leading_dimensions_are_kept(shape: tuple[int, ...]):
+    layer = Transfer(3, 2, "F12", dtype=torch.float64)
+    x = random(*shape, dtype=torch.float64).requires_grad_()
+    out = layer(x)
+    assert out.shape == (*shape[:-1], 2)
+    torch.testing.assert_close(out, oracle(layer, x), rtol=1e-12, atol=1e-12)
+    out.sum().backward()
+    assert x.grad is not None
+    assert x.grad.shape == x.shape
+
+
+def test_an_empty_batch_gives_an_empty_result_and_zero_gradients():
+    layer = Transfer(3, 2, "F07")
+    layer(torch.empty(0, 3)).sum().backward()
+    assert layer.theta["p"].grad is not None
+    assert torch.equal(layer.theta["p"].grad, torch.zeros(3, 2))
+
+
+def test_an_input_in_another_memory_order_is_the_same_input():
+    layer = Transfer(3, 2, "F12")
+    x = random(3, 4).T
+    assert not x.is_contiguous()
+    torch.testing.assert_close(layer(x), layer(x.contiguous()))
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_gradients_are_right_for_the_input_all_parameters_and_the_bias(backend: Any):
+    layer = Transfer(3, 2, "F12", dtype=torch.float64, backend=backend)
+    names = [name for name, _ in layer.named_parameters()]
+
+    def run(x: Tensor, *values: Tensor) -> Any:
+        return torch.func.functional_call(layer, dict(zip(names, values, strict=True)), (x,))
+
+    start = [p.detach().clone().requires_grad_() for p in layer.parameters()]
+    assert torch.autograd.gradcheck(run, (random(4, 3, dtype=torch.float64).requires_grad_(), *start))
+
+
+# ---- devices and dtypes
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_a_dtype_is_that_of_every_tensor_and_of_the_output(dtype: torch.dtype):
+    layer = Transfer(3, 2, "F07", dtype=dtype)
+    assert {tensor.dtype for tensor in layer.state_dict().values()} == {dtype}
+    x = random(4, 3).to(dtype)
+    out = layer(x)
+    assert out.dtype == dtype
+    torch.testing.assert_close(out.double(), oracle(layer, x), rtol=0.02, atol=0.02)
+    out.sum().backward()
+    assert all(p.grad is not None and p.grad.dtype == dtype for p in layer.parameters())
+
+
+def test_the_default_dtype_is_torchs():
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert Transfer(3, 2, "F12").matrix("p").dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_layer_moves_between_dtypes():
+    layer = Transfer(3, 2, "F08").double()
+    x = random(4, 3, dtype=torch.float64)
+    torch.testing.assert_close(layer(x), oracle(layer, x))
+    assert layer.float()(x.float()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_on_meta_a_layer_has_shapes_and_takes_no_memory(backend: Any):
+    layer = Transfer(10**5, 10**5, "F12", device="meta", backend=backend)
+    assert all(p.is_meta for p in layer.parameters())
+    small = Transfer(3, 2, "F08", device="meta", backend=backend)
+    out = small(torch.empty(5, 4, 3, device="meta"))
+    assert out.is_meta
+    assert out.shape == (5, 4, 2)
+
+
+def test_a_meta_layer_is_made_real_and_drawn():
+    layer = Transfer(3, 2, "F08", device="meta").to_empty(device="cpu")
+    layer.reset_parameters(torch.Generator().manual_seed(0))
+    same = Transfer(3, 2, "F08")
+    same.reset_parameters(torch.Generator().manual_seed(0))
+    x = random(4, 3)
+    assert torch.equal(layer(x), same(x))
+
+
+def test_a_device_context_is_obeyed():
+    with torch.device("meta"):
+        assert Transfer(3, 2, "F12").matrix("p").is_meta
+
+
+# ---- how it starts
+
+
+@pytest.mark.parametrize("name", FEED_FORWARD)
+def test_parameters_start_all_over_their_ranges_and_constants_at_their_values(name: str):
+    layer = Transfer(60, 50, name)
+    layer.reset_parameters(torch.Generator().manual_seed(0))
+    for parameter, (low, high) in layer.function.init.items():
+        found = layer.matrix(parameter).detach().double().numpy()
+        assert low - 1e-6 <= found.min() < low + 0.01 * (high - low)
+        assert high - 0.01 * (high - low) < found.max() <= high + 1e-6
+        assert abs(found.mean() - (low + high) / 2) < 0.05 * (high - low)
+    for constant, values in layer.function.choices.items():
+        found, counts = np.unique(layer.matrix(constant).numpy(), return_counts=True)
+        assert found.tolist() == sorted(values)  # every value, both signs among them, and nothing else
+        assert counts.min() > 3000 / len(values) * 0.9
+    assert layer.bias is not None
+    assert torch.equal(layer.bias, torch.zeros(50))
+
+
+def test_the_same_generator_draws_the_same_layer_and_another_does_not():
+    layer = Transfer(4, 3, "F10")
+    layer.reset_parameters(torch.Generator().manual_seed(5))
+    first = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
+    layer.reset_parameters(torch.Generator().manual_seed(5))
+    assert all(torch.equal(layer.state_dict()[name], tensor) for name, tensor in first.items())
+    layer.reset_parameters(torch.Generator().manual_seed(6))
+    assert not torch.equal(layer.state_dict()["theta.p"], first["theta.p"])
+
+
+def test_the_global_seed_makes_layers_reproducible_and_a_generator_leaves_it_alone():
+    torch.manual_seed(7)
+    first = Transfer(4, 3, "F10")
+    torch.manual_seed(7)
+    second = Transfer(4, 3, "F10")
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    state = torch.get_rng_state()
+    first.reset_parameters(torch.Generator().manual_seed(0))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_resetting_keeps_the_tensors_and_sets_a_trained_bias_back():
+    layer = Transfer(4, 3, "F12")
+    held = layer.theta["p"]
+    nn.init.ones_(layer.bias)  # pyright: ignore[reportArgumentType]
+    layer.reset_parameters()
+    assert layer.theta["p"] is held  # an optimizer that knows it still does
+    assert layer.bias is not None
+    assert layer.bias.abs().sum() == 0
+
+
+def test_constants_are_not_trained():
+    layer = Transfer(4, 3, "F10")
+    assert "constants.u" not in dict(layer.named_parameters())
+    before = layer.matrix("u").clone()
+    optimizer = torch.optim.Adam(layer.parameters(), lr=1.0)
+    layer(random(5, 4)).square().sum().backward()
+    optimizer.step()
+    assert torch.equal(layer.matrix("u"), before)
+
+
+# ---- looking at it
+
+
+def test_matrix_is_indexed_as_in_the_paper_and_writable():
+    layer = Transfer(3, 2, "p*x", bias=False)
+    assert layer.matrix("p").shape == (2, 3)
+    with torch.no_grad():
+        layer.matrix("p").zero_()
+        layer.matrix("p")[1, 2] = 5.0  # from input 2 to output 1
+    assert layer.state_dict()["theta.p"][2, 1] == 5.0
+    assert layer(torch.tensor([1.0, 10.0, 100.0])).tolist() == [0.0, 500.0]
+
+
+def test_matrix_is_a_view_through_which_gradients_flow():
+    layer = Transfer(3, 2, "F10")
+    assert layer.matrix("p").data_ptr() == layer.theta["p"].data_ptr()
+    layer.matrix("p")[1, 2].backward()
+    assert layer.theta["p"].grad is not None
+    assert layer.theta["p"].grad.nonzero().tolist() == [[2, 1]]
+    assert layer.matrix("u").shape == (2, 3)  # constants too
+
+
+def test_matrix_of_an_unknown_name_says_what_there_is():
+    with pytest.raises(FtnnError, match="no parameter or constant 'w'; it has p, q, u"):
+        Transfer(3, 2, "F10").matrix("w")
+
+
+def test_matrix_takes_the_only_kind_there_is():
+    layer = Transfer(3, 2, "F12")
+    assert torch.equal(layer.matrix("p", kind="F12"), layer.matrix("p"))
+    assert torch.equal(layer.matrix("p", kind=0), layer.matrix("p"))
+    with pytest.raises(FtnnError, match="'F13' is not a kind of this layer; it has F12"):
+        layer.matrix("p", kind="F13")
+
+
+@pytest.mark.parametrize(
+    ("layer", "shown"),
+    [
+        (lambda: Transfer(784, 128, "F12"), "in_features=784, out_features=128, function=F12, bias=True"),
+        (
+            lambda: Transfer(3, 2, "p*x", bias=False),
+            "in_features=3, out_features=2, function='p*x', bias=False",
+        ),
+        (
+            lambda: Transfer(3, 2, "F07", backend="reference"),
+            "in_features=3, out_features=2, function=F07, bias=True, backend='reference'",
+        ),
+        (
+            lambda: Transfer(3, 2, ftnn.Mixed(["F12", "p*x"])),
+            "in_features=3, out_features=2, function=[F12, 'p*x'], bias=True",
+        ),
+    ],
+)
+def test_extra_repr_says_what_the_layer_is(layer: Any, shown: str):
+    made = layer()
+    assert made.extra_repr() == shown
+    assert shown in repr(made)
+
+
+# ---- as a torch module
+
+
+def test_a_copy_and_a_pickle_compute_the_same():
+    layer = Transfer(3, 2, "F08")
+    x = random(4, 3)
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert torch.equal(other(x), layer(x))
+        assert other.function == layer.function
+        assert repr(other) == repr(layer)
+        assert all(
+            a is not b and torch.equal(a, b)
+            for a, b in zip(other.parameters(), layer.parameters(), strict=True)
+        )
+
+
+def test_a_state_dict_of_another_shape_is_refused_by_torch():
+    with pytest.raises(RuntimeError, match=r"size mismatch for theta\.p"):
+        Transfer(3, 2, "F12").load_state_dict(Transfer(4, 2, "F12").state_dict())
+    with pytest.raises(RuntimeError, match=r"Missing key.*theta\.r"):
+        Transfer(3, 2, "F12").load_state_dict(Transfer(3, 2, "p*sin(q*x)").state_dict())
+
+
+def test_layers_stand_in_a_sequential_and_train():
+    torch.manual_seed(0)
+    net = nn.Sequential(Transfer(2, 16, "p*tanh(q*x + r)"), nn.Tanh(), Transfer(16, 1, "p*x"))
+    for matrix in (net[0].matrix("p"), net[0].matrix("q"), net[0].matrix("r"), net[2].matrix("p")):  # pyright: ignore
+        nn.init.uniform_(matrix, -1, 1)
+    x = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    y = torch.tensor([[0.0], [1.0], [1.0], [0.0]])
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.05)
+    loss = torch.tensor(math.inf)
+    for _ in range(200):
+        optimizer.zero_grad()
+        loss = (net(x) - y).square().mean()
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 1e-3  # exclusive or, which no linear layer could learn
+
+
+def test_an_optimizers_step_is_the_papers_rule():
+    # Δp = -ε Σ_b δ ∂F/∂p; for F12: ∂F/∂p = sin(qx + r), ∂F/∂q = p x cos(qx + r), ∂F/∂r = p cos(qx + r).
+    layer = Transfer(3, 2, "F12", dtype=torch.float64)
+    x, delta = random(5, 3, dtype=torch.float64), random(5, 2, seed=1, dtype=torch.float64)
+    p, q, r = (layer.matrix(name).detach().clone() for name in "pqr")
+    angle = q * x[:, None, :] + r
+    by_hand = {
+        "p": p - 0.1 * (delta[:, :, None] * angle.sin()).sum(0),
+        "q": q - 0.1 * (delta[:, :, None] * p * x[:, None, :] * angle.cos()).sum(0),
+        "r": r - 0.1 * (delta[:, :, None] * p * angle.cos()).sum(0),
+    }
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    layer(x).backward(delta)
+    optimizer.step()
+    for name, wanted in by_hand.items():
+        torch.testing.assert_close(layer.matrix(name).detach(), wanted)
+    assert layer.bias is not None
+    torch.testing.assert_close(layer.bias.detach(), -0.1 * delta.sum(0))
+
+
+def test_frozen_parameters_get_no_gradient_and_the_input_still_does():
+    layer = Transfer(3, 2, "F12").requires_grad_(False)
+    layer.theta["p"].requires_grad_(True)
+    x = random(4, 3).requires_grad_()
+    layer(x).sum().backward()
+    assert x.grad is not None
+    assert layer.theta["p"].grad is not None
+    assert layer.theta["q"].grad is None
+
+
+class Positive(nn.Module):
+    def forward(self, w: Tensor) -> Tensor:
+        return w.exp()
+
+
+def test_a_parametrisation_is_what_the_layer_computes_with():
+    layer = Transfer(3, 2, "p*x", bias=False)
+    parametrize.register_parametrization(layer.theta, "p", Positive())
+    x = random(4, 3)
+    assert layer.matrix("p").min() > 0
+    torch.testing.assert_close(layer(x), x @ layer.matrix("p").T)
+    layer(x).sum().backward()
+    assert {name for name, p in layer.named_parameters() if p.grad is not None} == {
+        "theta.parametrizations.p.original"
+    }
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "message"),
+    [
+        (torch.zeros(4, 5), ShapeError, r"in_features=3.*\(4, 5\).*last dimension must be 3"),
+        (torch.zeros(3, 4), ShapeError, r"in_features=3.*\(3, 4\)"),
+        (torch.tensor(1.0), ShapeError, r"in_features=3.*shape \(\)"),
+        (torch.zeros(4, 3, dtype=torch.int64), DTypeError, r"torch\.int64.*x\.to\(torch\.float32\)"),
+        (torch.zeros(4, 3, dtype=torch.bool), DTypeError, r"torch\.bool.*floating-point"),
+        (torch.zeros(4, 3, dtype=torch.complex64), DTypeError, r"torch\.complex64.*floating-point"),
+        (
+            torch.zeros(4, 3, dtype=torch.float64),
+            DTypeError,
+            r"is torch\.float64.*of torch\.float32.*\.to\(torch\.float64\)",
+        ),
+        (np.zeros((4, 3), np.float32), DTypeError, "takes a torch tensor, not ndarray"),
+        ([[1.0, 2.0, 3.0]], DTypeError, "takes a torch tensor, not list"),
+    ],
+)
+@pytest.mark.parametrize("module", [lambda: Transfer(3, 2, "F12"), lambda: ftnn.nn.Network(3, [2], 2, "F12")])
+def test_a_wrong_input_is_refused_with_what_was_expected(module: Any, wrong: Any, kind: Any, message: str):
+    with pytest.raises(kind, match=message) as caught:
+        module()(wrong)
+    assert isinstance(caught.value, FtnnError)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2.0, "3", None, True, math.inf])
+def test_a_size_that_is_no_whole_number_of_one_or_more_is_refused(wrong: Any):
+    with pytest.raises(ShapeError, match="in_features must be a whole number of 1 or more"):
+        Transfer(wrong, 2, "F12")
+    with pytest.raises(ShapeError, match="out_features must be a whole number of 1 or more"):
+        Transfer(2, wrong, "F12")
+
+
+def test_numpys_whole_numbers_are_sizes():
+    layer = Transfer(np.int64(3), np.uint8(2), "F12")  # pyright: ignore[reportArgumentType]
+    assert (type(layer.in_features), type(layer.out_features)) == (int, int)
+
+
+@pytest.mark.parametrize("wrong", [torch.int32, torch.complex64, torch.bool, "float32", float])
+def test_a_dtype_that_cannot_be_trained_is_refused(wrong: Any):
+    with pytest.raises(DTypeError, match="floating-point"):
+        Transfer(3, 2, "F12", dtype=wrong)
+
+
+def test_an_unknown_backend_is_refused_with_the_known_ones():
+    with pytest.raises(FtnnError, match="backend='gpu' is not known; allowed are auto, reference, cpu"):
+        Transfer(3, 2, "F12", backend="gpu")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_memory_function_is_sent_to_memory():
+    for function in ("memory", "p*x + C", ftnn.Mixed(["F12", "memory"])):
+        with pytest.raises(FtnnError, match=r"uses C.*use ftnn\.nn\.Memory"):
+            Transfer(3, 2, function)
+
+
+def test_a_wrong_formula_shows_its_place():
+    with pytest.raises(FormulaError, match="did you mean sin") as caught:
+        Transfer(3, 2, "p*sinn(q*x)")
+    assert str(caught.value).endswith("  p*sinn(q*x)\n    ^^^^")
+    with pytest.raises(FormulaError, match="'F99' is not in the catalogue"):
+        Transfer(3, 2, "F99")
