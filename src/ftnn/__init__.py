@@ -2,6 +2,7 @@
 
 from ftnn import data as data
 from ftnn import nn as nn
+from ftnn import training as training
 from ftnn.errors import FtnnError as FtnnError
 from ftnn.formula import Function as Function
 from ftnn.formula import Mixed as Mixed

@@ -24,11 +24,15 @@ class FormulaError(FtnnError, ValueError):
     """
 
     def __init__(self, message: str, *, text: str, start: int = 0, end: int | None = None) -> None:
-        super().__init__(f"{message}\n{_quote(text, start, start + 1 if end is None else end)}")
         self.message = message
         self.text = text
         self.start = start
         self.end = end
+        super().__init__(f"{message}\n{self.quoted()}")
+
+    def quoted(self, columns: int = _COLUMNS) -> str:
+        """The text, cut to about so many columns around the place, and carets under the place: two lines."""
+        return _quote(self.text, self.start, self.start + 1 if self.end is None else self.end, columns)
 
     def __reduce__(self) -> tuple[Callable[[], "FormulaError"], tuple[()]]:
         # Pickle makes an exception as type(*args), without keywords; worker processes must hand it back.
@@ -52,24 +56,22 @@ class DataError(FtnnError, ValueError):
     """Data that are missing, damaged, or not what was asked for."""
 
 
-def _quote(text: str, start: int, end: int) -> str:
-    """Two lines: `text`, cut to about `_COLUMNS` columns around `[start, end)`, and carets under that."""
+def _quote(text: str, start: int, end: int, columns: int) -> str:
+    """Two lines: `text`, cut to about `columns` columns around `[start, end)`, and carets under that."""
     # Unprintable characters would break the line, or the terminal. One for one, so that places stay right.
     shown = "".join(character if character.isprintable() else " " for character in text)
     start = min(max(start, 0), len(shown))
     end = min(max(end, start + 1), len(shown) + 1)  # at least one caret; one may stand behind the text
 
     left, right = 0, len(shown)
-    if _columns(shown) > _COLUMNS:
+    if _columns(shown) > columns:
         left = start
-        while left > 0 and _columns(shown[left - 1 : start]) <= _BEFORE:
+        while left > 0 and _columns(shown[left - 1 : start]) <= min(_BEFORE, columns // 2):
             left -= 1
         right = left
-        while right < len(shown) and _columns(shown[left : right + 1]) <= _COLUMNS:
+        while right < len(shown) and _columns(shown[left : right + 1]) <= columns:
             right += 1
-        while (
-            left > 0 and _columns(shown[left - 1 : right]) <= _COLUMNS
-        ):  # the place is near the end: fill up
+        while left > 0 and _columns(shown[left - 1 : right]) <= columns:  # the place is near the end: fill up
             left -= 1
     head, tail = "…" if left > 0 else "", "…" if right < len(shown) else ""
     before = len(head) + _columns(shown[left:start])

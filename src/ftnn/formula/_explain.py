@@ -70,7 +70,7 @@ class Explanation:
             drawn = {name: ", ".join(f"{v:g}" for v in values) for name, values in function.choices.items()}
             yield "constants", ", ".join(f"{name} in {{{values}}}" for name, values in drawn.items())
         for name, expr in self.derivatives.items():
-            yield f"∂F/∂{name}", str(expr)
+            yield f"∂F/∂{name}", _printed(expr)
         yield "computed", ("by GEMM: " if self.plan.kind == "gemm" else "fused: ") + self.plan.reason
         where = f"for x in [{low:g}, {high:g}]"
         if self.reaches_zero:
@@ -93,6 +93,13 @@ class Explanation:
         if self.can_die:
             fate = "can revive: its parameters still move" if self.can_revive else "then never moves again"
             yield "can die", f"at {self.can_die} it is zero for every input, and {fate}"
+
+
+def _printed(expr: Any) -> str:
+    try:
+        return str(expr)
+    except RecursionError:  # SymPy's printer
+        return "nested too deeply to be printed"
 
 
 def _share(fraction: float) -> str:

@@ -7,10 +7,11 @@ the parameter parts and columns for the input parts, its rank is the least numbe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from functools import partial, reduce
+from typing import ClassVar, Literal
 
 from ftnn.formula._expr import INPUT, MEMORY, ONE, ZERO, Call, Expr, Number, folded, names, number
 from ftnn.formula._text import to_text
@@ -19,6 +20,10 @@ MAX_TERMS = 24
 """More terms than this, and multiplying out costs more than it saves."""
 MAX_POWER = 4
 """(x - q)**n is multiplied out up to this n: beyond it the terms cancel each other's digits."""
+MAX_PRODUCT_POWER = 16
+"""(p*x)**n is p**n * x**n up to this n."""
+MAX_COEFFICIENT = 10**30
+"""A coefficient that is larger, or smaller than its inverse, may leave float32 where F does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +44,8 @@ class Plan:
     """Whether the products are those of the formula as written. If not, they may overflow where F does not:
     a result that is not finite is computed again, fused."""
     exponents: tuple[Expr, ...] = ()
-    """Arguments of exponentials that were split, exp(x + q) = exp(x)·exp(q). Large ones would lose the product:
-    then it is computed fused."""
+    """Exponents of the factors in which an exponential was split, exp(x + q) = exp(x)·exp(q). Large ones
+    would lose the product: then it is computed fused."""
 
     @property
     def gemms(self) -> int:
@@ -70,20 +75,45 @@ def make_plan(expr: Expr) -> Plan:
     splitter = _Splitter()
     try:
         terms = splitter.split(expr)
+        if not all(1 / MAX_COEFFICIENT <= abs(c) <= MAX_COEFFICIENT for c in terms.values()):
+            raise _NotSeparableError(expr, "has a coefficient beyond float32 when multiplied out")
     except _NotSeparableError as mixed:
         why = mixed.why or "mixes x with parameters, and is no sum of products of the two"
         return Plan("fused", f"{to_text(mixed.part)} {why}")
-    return _factored(terms, exact=splitter.exact, exponents=tuple(splitter.exponents))
+    except RecursionError:
+        return Plan("fused", "it is nested too deeply to be multiplied out")
+    return _factored(terms, splitter)
 
 
-def _factored(terms: _Terms, *, exact: bool, exponents: tuple[Expr, ...]) -> Plan:
+def _factored(terms: _Terms, splitter: _Splitter) -> Plan:
     constant = _total((g, c) for (g, h), c in terms.items() if h == _UNIT)
     common = _total((h, c) for (g, h), c in terms.items() if g == _UNIT and h != _UNIT)
     rest = {key: c for key, c in terms.items() if _UNIT not in key}
     pairs = _rank_factors(rest)
+    exact = splitter.exact and len(pairs) == len(rest) and all(map(_is_as_written, terms.items()))
+    exponents = tuple(dict.fromkeys((*splitter.exponents, *_exponents(terms)))) if splitter.exponents else ()
     count = f"{len(pairs)} matrix product{'s'[: len(pairs) != 1]}"
     reason = f"it is a sum of g(p)·h(x): {count}" + (" and a constant" if constant is not None else "")
     return Plan("gemm", reason, pairs, constant, common, exact, exponents)
+
+
+def _is_as_written(term: tuple[tuple[_Monomial, _Monomial], Fraction]) -> bool:
+    """Whether a term is one parameter part times one input part, with no product or quotient put in order."""
+    (g, h), coefficient = term
+    return abs(coefficient) == 1 and all(len(m) <= 1 and all(n > 0 for _, n in m) for m in (g, h))
+
+
+def _exponents(terms: _Terms) -> Iterator[Expr]:
+    """What the exponentials in each factor raise e to, together: exp(q)**3 counts as 3*q."""
+    for monomial in dict.fromkeys(m for key in terms for m in key):
+        found = [
+            folded("mul", number(n), part.args[0])
+            for part, n in _ordered(monomial)
+            if isinstance(part, Call) and part.op == "exp"
+        ]
+        yield from found
+        if len(found) > 1:
+            yield reduce(partial(folded, "add"), found)
 
 
 def _rank_factors(terms: _Terms) -> tuple[tuple[Expr, Expr], ...]:
@@ -130,10 +160,14 @@ def _reduced_rows(matrix: list[list[Fraction]]) -> tuple[list[list[Fraction]], l
 # --- from terms back to expressions ---
 
 
+def _ordered(monomial: _Monomial) -> list[tuple[Expr, int]]:
+    """A fixed order: what is computed must not depend on the process's hash seed."""
+    return sorted(monomial, key=lambda part: to_text(part[0]))
+
+
 def _product(monomial: _Monomial) -> Expr:
     result = ONE
-    # A fixed order: sums over the parts must not depend on the process's hash seed.
-    for factor, exponent in sorted(monomial, key=lambda part: to_text(part[0])):
+    for factor, exponent in _ordered(monomial):
         power = folded("pow", factor, number(abs(exponent)))
         result = folded("mul", result, power) if exponent > 0 else folded("div", result, power)
     return result
@@ -195,12 +229,16 @@ class _Splitter:
 
     def _mul(self, expr: Call) -> _Terms:
         first, second = (self.split(arg) for arg in expr.args)
-        if len(first) > 1 and len(second) > 1 and _side(expr) is None:
+        if any(_side(arg) is None for arg in expr.args):  # (p*x)*q becomes (p*q)*x
             self.exact = False
         return _times(expr, first, second)
 
     def _div(self, expr: Call) -> _Terms:
         top, bottom = (self.split(arg) for arg in expr.args)
+        if not bottom:
+            raise _NotSeparableError(expr, "divides by zero")
+        if _side(expr) is None:
+            self.exact = False
         if len(bottom) == 1:
             (((g, h), coefficient),) = bottom.items()
             return _times(expr, top, {(_inverse(g), _inverse(h)): 1 / coefficient})
@@ -214,11 +252,12 @@ class _Splitter:
         side = _side(expr)
         if isinstance(power, int):
             terms = self.split(base)
-            if len(terms) == 1:
+            if side is None:
+                self.exact = False
+            if len(terms) == 1 and abs(power) <= MAX_PRODUCT_POWER:
                 (((g, h), coefficient),) = terms.items()
                 return {(_raise(g, power), _raise(h, power)): coefficient**power}
             if side is None and 2 <= power <= MAX_POWER:
-                self.exact = False
                 result = terms
                 for _ in range(power - 1):
                     result = _times(expr, result, terms)
@@ -277,13 +316,14 @@ class _Splitter:
             raise _NotSeparableError(expr)
         self.exact = False  # a masked g times an infinite h is NaN
         total: _Terms = defaultdict(Fraction)
-        for branch, pick in ((a, lambda g: (g, ZERO)), (b, lambda g: (ZERO, g))):
+        for branch, is_first in ((a, True), (b, False)):
             for (g, h), coefficient in self.split(branch).items():
-                for key, c in _atom(folded("where", condition, *pick(_product(g)))).items():
+                picked = (_product(g), ZERO) if is_first else (ZERO, _product(g))
+                for key, c in _atom(folded("where", condition, *picked)).items():
                     total[key[0], h] += coefficient * c
-        return dict(total)
+        return {key: c for key, c in total.items() if c}
 
-    _rules: dict[str, Callable[[_Splitter, Call], _Terms]] = {
+    _rules: ClassVar[dict[str, Callable[[_Splitter, Call], _Terms]]] = {
         "add": _add,
         "sub": _add,
         "neg": _neg,

@@ -6,6 +6,7 @@ Matrices are held with rows filled up to whole vectors, so kernels never see an 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -242,12 +243,10 @@ class Network:
             np.ascontiguousarray(order, np.int64),
             self.batch_size,
             *samples.arguments(),
-            np.empty(0, np.int64) if labels is None else np.ascontiguousarray(labels, np.int64),
-            np.empty((0, 0), self.dtype) if targets is None else np.ascontiguousarray(targets, self.dtype),
-            np.empty(0, self.dtype) if weights is None else np.ascontiguousarray(weights, self.dtype),
+            *_wanted(self.dtype, labels, targets, weights),
             _LOSSES[self.loss],
             float(rate),
-            float("inf") if clip is None else float(clip),
+            _limit(clip),
             len(self.layers),
             self._sizes,
             self._widths,
@@ -268,13 +267,14 @@ class Network:
             self._down,
             losses,
         )
-        finite = done == len(losses)
-        return Steps(losses[: done + (not finite)], int(right), finite)
+        return _steps(losses, right, done)
+
+    def forget_poles(self) -> None:
+        """Skip zeros again in all layers, whatever F(0) was before."""
+        self._skip[:] = 1
 
     def train_in_chunks(self, samples: Samples, order: Array, **settings: Any) -> Iterator[Steps]:
         """`train` in pieces of a fraction of a second, with the same result: in between, Python can look up."""
-        import time
-
         steps, batch = 8, self.batch_size
         first = 0
         while first < len(order):
@@ -290,13 +290,14 @@ class Network:
     def predict(self, samples: Samples, upto: int | None = None) -> Array:
         """The outputs of layer `upto - 1` (default: the last), (samples, out); of hidden ones after the activation."""
         upto = len(self.layers) if upto is None else upto
+        self.forget_poles()
         result = np.empty((samples.count, self.layers[upto - 1].shape.outputs), self.dtype)
-        # One layer more than wanted, so that an activation follows the last one: the kernels stop in time.
         _epoch.predict(
             np.arange(samples.count, dtype=np.int64),
             self.batch_size,
             *samples.arguments(),
             upto,
+            len(self.layers),
             self._sizes,
             self._widths,
             self._stride,
@@ -323,53 +324,37 @@ class MemoryNetwork:
         self.loss: Loss = loss
         width = lanes(dtype)
         self.hidden = Layer(memory, dtype)
-        self.output = Layer(Shape(LINEAR, memory.outputs, outputs), dtype)
-        hidden_width, out_width = self.hidden.width, self.output.width
-        self.hidden.bias, self.output.bias = _room(hidden_width, dtype), _room(out_width, dtype)
-        self._cells = _room((2, memory.inputs, hidden_width), dtype)
-        self._x = _room(memory.inputs, dtype)
-        self._u, self._hidden_g = _room(hidden_width, dtype), _room(hidden_width, dtype)
-        self._stride = stride = width
-        n = memory.outputs
-        self._count, self._index = np.ones(n, np.int32), _room(n * stride, np.int32)
-        self._value, self._down = _room(n * stride, dtype), _room(n * stride, dtype)
-        self._out, self._g = _room(stride * out_width, dtype), _room(stride * out_width, dtype)
-        self._g_sum, self._sums = _room(out_width, dtype), _room(stride * out_width, dtype)
-        self._lost, self._settings = np.zeros(1, np.int64), _room(2, dtype)
+        full = self.hidden.width
+        self.hidden.bias = _room(full, dtype)
+        self.weight, self.bias = _room((outputs, full), dtype), _room(outputs, dtype)
+        """Of the linear layer: (outputs, hidden), filled up with zeros, and (outputs,)."""
+        self._cells = _room((2, memory.inputs, full), dtype)
+        self._x, self._out = _room(memory.inputs, dtype), _room(outputs, dtype)
+        self._u, self._hidden_g, self._down = (_room(full, dtype) for _ in range(3))
+        self._g, self._g_sum = _room(outputs, dtype), _room(outputs, dtype)
+        self._settings = _room(2, dtype)
         self._codes = [
             compiled(_templates.memory_forward(memory.program, dtype, width)),
             compiled(_templates.memory_update(memory.program, dtype, width)),
-            compiled(_templates.forward(LINEAR, dtype, width, stride)),
-            compiled(
-                _templates.backward(LINEAR, dtype, width, by_x=True, by_parameters=True, update=True, tile=stride)
-            ),
             _activation_code(activation, dtype),
         ]
-        self._kernels = np.array([code.address for code in self._codes[:4]], np.int64)
-        self._act_args = np.array([hidden_width // width, self._u.ctypes.data, self._u.ctypes.data, width], np.int64)
-        self._args = np.zeros((4, 32), np.int64)
-        head = (memory.inputs, hidden_width // width, self._x.ctypes.data, self.hidden.table.ctypes.data, hidden_width)
+        self._kernels = np.array([code.address for code in self._codes[:2]], np.int64)
+        self._act_args = np.array([full // width, self._u.ctypes.data, self._u.ctypes.data], np.int64)
+        self._args = np.zeros((2, 16), np.int64)
+        head = (memory.inputs, full // width, self._x.ctypes.data, self.hidden.table.ctypes.data, full)
         for k, sums in enumerate((self._u, self._hidden_g)):
             self._args[k, : len(MemoryArgs)] = (*head, 0, 0, sums.ctypes.data, self._settings.ctypes.data)
-        lists = (self._count.ctypes.data, self._index.ctypes.data, self._value.ctypes.data)
-        linear = (n, out_width // width, 1, stride, *lists, self.output.table.ctypes.data, out_width)
-        self._args[2, : len(ForwardArgs)] = (
-            *linear,
-            self._sums.ctypes.data,
-            self._out.ctypes.data,
-            out_width,
-            self._lost.ctypes.data,
-        )
-        self._args[3, : len(BackwardArgs)] = (
-            *linear,
-            self._g.ctypes.data,
-            self._g_sum.ctypes.data,
-            *(0, 0, 0),
-            self._down.ctypes.data,
-            stride,
-            1,
-            self._settings.ctypes.data,
-        )
+
+    def load(self, matrices: Sequence[Array], bias: Array | None, weight: Array, output_bias: Array | None) -> None:
+        """Take over the memory layer's matrices, (in, hidden), and the linear layer's weight, (outputs, hidden)."""
+        self.hidden.load(matrices, bias)
+        self.weight[:, : weight.shape[1]] = weight
+        self.bias[:] = 0 if output_bias is None else output_bias
+
+    def read(self) -> tuple[list[Array], Array, Array, Array]:
+        """What `load` took, as it is now: views."""
+        matrices, bias = self.hidden.read()
+        return matrices, bias, self.weight[:, : self.hidden.shape.outputs], self.bias
 
     def train(
         self,
@@ -387,44 +372,51 @@ class MemoryNetwork:
         sequence = np.ascontiguousarray(sequence, self.dtype)
         losses = np.zeros(len(sequence), np.float64)
         address = self._cells.ctypes.data
-        cells = np.array([address, address + self._cells[0].nbytes], np.int64)
         right, done = _epoch.train_memory(
             sequence,
-            np.empty(0, np.int64) if labels is None else np.ascontiguousarray(labels, np.int64),
+            *_wanted(self.dtype, labels, targets, None),
             _LOSSES[self.loss],
             float(rate),
-            float("inf") if clip is None else float(clip),
-            self.hidden.shape.outputs,
-            self.hidden.width,
-            self.output.shape.outputs,
-            self.output.width,
-            self._stride,
-            lanes(self.dtype),
+            _limit(clip),
             self._kernels,
             self._args,
-            self._lost,
             self._settings,
             _ACTIVATIONS[self.activation],
-            self._codes[4].address,
+            self._codes[2].address,
             self._act_args,
-            cells,
+            np.array([address, address + self._cells[0].nbytes], np.int64),
             self._x,
             self._u,
             self.hidden.bias,
             self._hidden_g,
-            self._count,
-            self._index,
-            self._value,
+            self.weight,
             self._out,
-            self.output.bias,
+            self.bias,
             self._g,
             self._g_sum,
             self._down,
-            np.empty((0, 0), self.dtype) if targets is None else np.ascontiguousarray(targets, self.dtype),
-            np.empty(0, self.dtype),
             losses,
         )
         if len(sequence) % 2:  # what was written last is what the next pass starts from
             self._cells[:] = self._cells[::-1].copy()
-        finite = done == len(losses)
-        return Steps(losses[: done + (not finite)], int(right), finite)
+        return _steps(losses, right, done)
+
+
+def _wanted(
+    dtype: DType, labels: Array | None, targets: Array | None, weights: Array | None
+) -> tuple[Array, Array, Array]:
+    """Labels, targets and weights as compiled code takes them: empty where there are none."""
+    return (
+        np.empty(0, np.int64) if labels is None else np.ascontiguousarray(labels, np.int64),
+        np.empty((0, 0), dtype) if targets is None else np.ascontiguousarray(targets, dtype),
+        np.empty(0, dtype) if weights is None else np.ascontiguousarray(weights, dtype),
+    )
+
+
+def _limit(clip: float | None) -> float:
+    return float("inf") if clip is None else float(clip)
+
+
+def _steps(losses: Array, right: int, done: int) -> Steps:
+    finite = done == len(losses)
+    return Steps(losses[: done + (not finite)], int(right), finite)

@@ -24,6 +24,9 @@ SOFTMAX, SQUARED = 0, 1
 
 _jit: Any = numba.njit(cache=True, nogil=True, error_model="numpy", boundscheck=False)
 
+# Sums in whatever order the compiler finds fastest: always the same one on the same CPU.
+_jit_sums: Any = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+
 
 @intrinsic
 def _call(typing: Any, address: Any, args: Any) -> Any:  # pyright: ignore[reportUnusedParameter]
@@ -186,11 +189,11 @@ def update_bias(bias, g_sum, n, rate, clip):  # pyright: ignore
 
 @_jit
 def forward(  # pyright: ignore
-    samples, layers, sizes, widths, stride, at, kernels, args, lost, skip, activation, act_kernel, act_args,
+    samples, upto, layers, sizes, widths, stride, at, kernels, args, lost, skip, activation, act_kernel, act_args,
     count, index, value, out, bias,
 ):  # fmt: skip
-    """All layers' outputs, from the first layer's lists."""
-    for layer in range(layers):
+    """The outputs of layers 0 to `upto - 1` of `layers`, from the first one's lists."""
+    for layer in range(upto):
         n, width = sizes[layer + 1], widths[layer]
         for _ in range(2):
             args[layer, 0, 2] = samples
@@ -208,6 +211,7 @@ def forward(  # pyright: ignore
             act_args[1] = here.ctypes.data
             act_args[2] = here.ctypes.data
             call_kernel(act_kernel, act_args.ctypes.data)
+        if layer < upto - 1:
             pass_on(
                 here, samples, n, width, stride, skip[layer + 1] and activation == RELU,
                 count[at[layer + 1, 0] :], index[at[layer + 1, 1] :], value[at[layer + 1, 1] :],
@@ -247,8 +251,8 @@ def train(  # pyright: ignore
         samples = rows.shape[0]
         gather(rows, dense, starts, columns, values, sizes[0], stride, skip[0], count, index, value)
         forward(
-            samples, layers, sizes, widths, stride, at, kernels, args, lost, skip, activation, act_kernel, act_args,
-            count, index, value, out, bias,
+            samples, layers, layers, sizes, widths, stride, at, kernels, args, lost, skip, activation, act_kernel,
+            act_args, count, index, value, out, bias,
         )  # fmt: skip
         last = layers - 1
         total, good = loss_and_error(
@@ -285,8 +289,8 @@ def predict(  # pyright: ignore
         samples = rows.shape[0]
         gather(rows, dense, starts, columns, values, sizes[0], stride, skip[0], count, index, value)
         forward(
-            samples, upto, sizes, widths, stride, at, kernels, args, lost, skip, activation, act_kernel, act_args,
-            count, index, value, out, bias,
+            samples, upto, layers, sizes, widths, stride, at, kernels, args, lost, skip, activation, act_kernel,
+            act_args, count, index, value, out, bias,
         )  # fmt: skip
         width = widths[upto - 1]
         here = out[at[upto - 1, 2] :]
@@ -295,11 +299,20 @@ def predict(  # pyright: ignore
                 result[first + s, o] = here[s * width + o]
 
 
+@_jit_sums
+def weighted_sums(weight, y, out):  # pyright: ignore
+    """out = weight @ y."""
+    for o in range(weight.shape[0]):
+        total = y[0] * 0
+        for j in range(weight.shape[1]):
+            total += weight[o, j] * y[j]
+        out[o] = total
+
+
 @_jit
 def train_memory(  # pyright: ignore
-    sequence, labels, loss, rate, clip, n_hidden, hidden_width, n_out, out_width, stride, lanes,
-    kernels, args, lost, settings, activation, act_kernel, act_args, cells, x, u, hidden_bias, hidden_g,
-    count, index, value, out, out_bias, g, g_sum, down, targets, weights, losses,
+    sequence, labels, targets, weights, loss, rate, clip, kernels, args, settings, activation, act_kernel, act_args,
+    cells, x, u, hidden_bias, hidden_g, weight, out, out_bias, g, g_sum, down, losses,
 ):  # fmt: skip
     """One pass over a sequence, pair by pair: each updates the memory layer and the linear one above it.
 
@@ -307,35 +320,37 @@ def train_memory(  # pyright: ignore
     """
     right = 0
     row = np.zeros(1, np.int64)
-    samples = 1
+    n_out, n_hidden = weight.shape
     for t in range(sequence.shape[0]):
         x[:] = sequence[t]
-        now, after = t % 2, 1 - t % 2
         for k in range(2):
-            args[k, 5] = cells[now]
-            args[k, 6] = cells[after]
+            args[k, 5] = cells[t % 2]
+            args[k, 6] = cells[1 - t % 2]
         call_kernel(kernels[0], args[0, :].ctypes.data)
-        for o in range(n_hidden):
-            u[o] += hidden_bias[o]
-        call_kernel(act_kernel, act_args.ctypes.data)
         for j in range(n_hidden):
-            value[j * stride] = u[j]
-        call_kernel(kernels[2], args[2, :].ctypes.data)
-        add_bias(out, samples, out_width, out_bias)
+            u[j] += hidden_bias[j]
+        call_kernel(act_kernel, act_args.ctypes.data)
+        weighted_sums(weight, u, out)
+        for o in range(n_out):
+            out[o] += out_bias[o]
         row[0] = t
-        total, good = loss_and_error(
-            loss, out, samples, n_out, out_width, stride, lanes, row, labels, targets, weights, g, g_sum
-        )
+        total, good = loss_and_error(loss, out, 1, n_out, n_out, 1, 1, row, labels, targets, weights, g, g_sum)
         losses[t] = total
         if not math.isfinite(total):
             return right, t
         right += good
         settings[0] = rate
         settings[1] = clip
-        update_bias(out_bias, g_sum, n_out, settings[0], settings[1])
-        call_kernel(kernels[3], args[3, :].ctypes.data)
-        for o in range(n_hidden):
-            hidden_g[o] = down[o * stride] * slope_at(activation, u[o])
-        update_bias(hidden_bias, hidden_g, n_hidden, settings[0], settings[1])
+        rate_, clip_ = settings[0], settings[1]
+        down[:] = 0
+        for o in range(n_out):
+            error = g_sum[o]
+            for j in range(n_hidden):
+                down[j] += weight[o, j] * error
+                weight[o, j] -= rate_ * min(max(error * u[j], -clip_), clip_)
+        update_bias(out_bias, g_sum, n_out, rate_, clip_)
+        for j in range(n_hidden):
+            hidden_g[j] = down[j] * slope_at(activation, u[j])
+        update_bias(hidden_bias, hidden_g, n_hidden, rate_, clip_)
         call_kernel(kernels[1], args[1, :].ctypes.data)
     return right, sequence.shape[0]

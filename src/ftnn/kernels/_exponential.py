@@ -19,22 +19,19 @@ _MAGIC = 1.5 * 2**23
 _LN2 = (0.693147182464599609, -1.90465425190813e-09)  # high and low part
 _LOWEST, _HIGHEST = -104.0, 89.0  # e^x is 0 below and infinite above
 _HYPERBOLIC_LIMIT = 89.5  # sinh and cosh are infinite above
+_TANH_LIMIT, _ERF_LIMIT = 10.0, 4.0  # tanh and erf are 1 above
 
-_EXPM1 = (1.0, 0.5, 0.16666572, 0.041660538, 0.0083370562, 0.0014114871, 0.00019551687)  # (e^r-1)/r
-_EVEN = (1.0, 0.099897825)  # e^r = (even + r·odd)/(even - r·odd), both in r²
-_ODD = (0.49999994, 0.0082832526)
-_COSH = (2.0, 0.99998281528, 0.0837978808548)  # 2 cosh(r) in r², |r| ≤ ln(2)/2
-_SINH = (2.0, 0.333330860632, 0.01673319060222)  # 2 sinh(r)/r in r²
-_TANH_LIMIT = 9.01
-_TANH = (1.0, 0.13383333749666862, 0.0034982267920390954, 2.064853780990372e-05, 1.3402041588532453e-08)
-_TANH_BELOW = (1.0, 0.4671665511472371, 0.02588728350040321, 0.0003289777592078913, 7.797485100978693e-07)
-_LOG1P = (1.0, 0.8695147929103096, 0.12463833431293514)
-_LOG1P_BELOW = (1.0, 1.3695134149346266, 0.4760892282463064, 0.03135224477321453)
-_ERF_LIMIT = 3.93
-_ERF = (1.1283791453572827, 0.19078384765276737, 0.05279028758044154, 0.0037796098425594434,
-        0.00028480859546258674, 2.04197031737807e-06)
-_ERF_BELOW = (1.0, 0.5024105022776084, 0.1142575287183985, 0.014997438522122633, 0.0011652128314610167,
-              3.800406984051347e-05)
+_EXPM1 = (1.0, 0.5000005, 0.16666572, 0.041660514, 0.008337333, 0.0014115267, 0.0001955233)  # (e^r - 1)/r
+_EVEN = (1.3000001, 0.1298672)  # e^r = (even + r·odd)/(even - r·odd), both in r²
+_ODD = (0.65, 0.010768187)
+_COSH = (2.0, 1.0000006, 0.083333604, 0.002789086)  # 2·cosh(r) in r², |r| ≤ ln(2)/2
+_SINH = (2.0, 0.33333176, 0.016735565)  # 2·sinh(r)/r in r²
+_TANH = (1.0, -0.3333127, 0.13110453)  # tanh(r)/r in r², |r| ≤ ln(2)/4
+_LOG1P = (-0.49999991, -0.45073527, -0.072253538)  # (log(1 + e) - e)/e² is the quotient of these two, 0 ≤ e ≤ 1
+_LOG1P_BELOW = (1.0, 1.5681323, 0.68997473, 0.075702115)
+_SMALL_SINH = (1.0, 0.16666693, 0.0083313303, 0.00020271063)  # sinh(x)/x in x², |x| ≤ 0.9
+_ERF = (1.12837915, -0.376124965, 0.11281846, -0.0267677213, 0.00499483179, -0.000599941177)  # erf(x)/x in x²
+_LOG_ERFC = (-0.000195678, -1.12767562, -0.637182265, -0.103931581, 0.0222269123, -0.00304321529, 0.000195937014)
 
 
 def exp(v: Vectors, x: ir.Value) -> ir.Value:
@@ -82,8 +79,8 @@ def softplus(v: Vectors, x: ir.Value) -> ir.Value:
     positive = v.maximum(x, v.const(0.0))
     if v.dtype == "float64":
         return v.add(positive, libm(v, "log1p", e))
-    log1p = v.div(v.mul(e, v.horner(e, _LOG1P)), v.horner(e, _LOG1P_BELOW))
-    return v.add(positive, log1p)
+    bend = v.div(v.mul(e, v.horner(e, _LOG1P)), v.horner(e, _LOG1P_BELOW))
+    return v.add(positive, v.fma(bend, e, e))
 
 
 def gauss(v: Vectors, x: ir.Value) -> ir.Value:
@@ -151,46 +148,59 @@ def coth(v: Vectors, x: ir.Value) -> ir.Value:
     if v.dtype == "float64":
         return v.div(v.const(1.0), libm(v, "tanh", x))
     above, below = _tanh_parts(v, x)
-    return v.div(below, above)
+    return v.copysign(v.div(below, above), x)  # at -0, too
 
 
 def _tanh_parts(v: Vectors, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """What tanh x is the quotient of, by tanh(k·ln(2)/2 + r): the tanh of the first part is (2^k - 1)/(2^k + 1).
+
+    Both are rounded once and in the same direction, so that |tanh x| is at most 1, and 1 in the end.
+    """
     x = v.minimum(v.maximum(x, v.const(-_TANH_LIMIT)), v.const(_TANH_LIMIT))
-    square = v.mul(x, x)
-    return v.mul(x, v.horner(square, _TANH)), v.horner(square, _TANH_BELOW)
+    magic, one = v.const(_MAGIC + 127), v.const(1.0)
+    shifted = v.fma(x, v.const(2 / math.log(2)), magic)
+    r = v.fma(v.sub(shifted, magic), v.const(-0.5 * math.log(2)), x)  # k is too small to need a second part
+    power = v.from_bits(v.shl(v.to_bits(shifted), 23))
+    less, more = v.sub(power, one), v.add(power, one)
+    small = v.mul(r, v.horner(v.mul(r, r), _TANH))
+    return v.fma(more, small, less), v.fma(less, small, more)
 
 
 def sech(v: Vectors, x: ir.Value) -> ir.Value:
-    one, minus = v.const(1.0), v.neg(v.abs(x))
+    one, size = v.const(1.0), v.abs(x)
     if v.dtype == "float64":
-        e = libm(v, "exp", minus)
+        e = libm(v, "exp", v.neg(size))
         return v.div(v.add(e, e), v.fma(e, e, one))
-    r, bits = _root(v, v.maximum(minus, v.const(_LOWEST)))
-    root = v.from_bits(bits)
-    half = v.mul(_power(v, r), root)
-    e = v.mul(half, root)
-    return v.mul(v.div(v.add(half, half), v.fma(e, e, one)), root)  # the last step may round to a denormal
+    half, root, e = _falling(v, size)
+    return v.mul(v.div(v.add(half, half), v.fma(e, e, one)), root)
 
 
 def csch(v: Vectors, x: ir.Value) -> ir.Value:
-    one, minus = v.const(1.0), v.neg(v.abs(x))
+    one, size = v.const(1.0), v.abs(x)
     if v.dtype == "float64":
-        e, less = libm(v, "exp", minus), libm(v, "expm1", minus)
-        above, root = v.add(e, e), one
-    else:
-        r, bits = _root(v, v.maximum(minus, v.const(_LOWEST)))
-        root = v.from_bits(bits)
-        half = v.mul(_power(v, r), root)
-        above, squared = v.add(half, half), v.mul(root, root)
-        less = v.fma(v.mul(squared, v.horner(r, _EXPM1)), r, v.sub(squared, one))  # e^-|x| - 1
-    # 2e/(1 - e²), where 1 - e would have lost all near 0.
-    below = v.mul(less, v.add(less, v.const(2.0)))
-    return v.copysign(v.mul(v.div(above, below), root), x)
+        e, less = libm(v, "exp", v.neg(size)), libm(v, "expm1", v.neg(size))
+        return v.copysign(v.div(v.add(e, e), v.mul(less, v.add(less, v.const(2.0)))), x)
+    half, root, e = _falling(v, size)
+    near = v.lt(size, v.const(0.9))  # where 1 - e² would lose digits: 1/sinh
+    above = v.select(near, one, v.add(half, half))
+    below = v.select(near, v.mul(size, v.horner(v.mul(size, size), _SMALL_SINH)), v.fma(v.neg(e), e, one))
+    return v.copysign(v.mul(v.div(above, below), v.select(near, one, root)), x)
+
+
+def _falling(v: Vectors, size: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """e^-size as a product of two factors, and itself: what is small is multiplied by the second in the end."""
+    r, bits = _root(v, v.maximum(v.neg(size), v.const(_LOWEST)))
+    root = v.from_bits(bits)
+    half = v.mul(_power(v, r), root)
+    return half, root, v.mul(half, root)
 
 
 def erf(v: Vectors, x: ir.Value) -> ir.Value:
     if v.dtype == "float64":
         return libm(v, "erf", x)
-    x = v.minimum(v.maximum(x, v.const(-_ERF_LIMIT)), v.const(_ERF_LIMIT))
-    square = v.mul(x, x)
-    return v.div(v.mul(x, v.horner(square, _ERF)), v.horner(square, _ERF_BELOW))
+    size = v.minimum(v.abs(x), v.const(_ERF_LIMIT))
+    r, bits = _root(v, v.horner(size, _LOG_ERFC))
+    root = v.from_bits(bits)
+    large = v.fma(v.neg(v.mul(_power(v, r), root)), root, v.const(1.0))
+    small = v.mul(x, v.horner(v.mul(size, size), _ERF))
+    return v.select(v.lt(size, v.const(0.92)), small, v.copysign(large, x))

@@ -38,7 +38,7 @@ _slope = cache(differentiate)
 
 
 def suits(program: Program, x: Tensor, matrices: Sequence[Tensor]) -> bool:
-    """Whether the products cannot lose what the function has: split exponentials must stay well within range."""
+    """Whether the products lose nothing that the function has: split exponentials must stay well in range."""
     plan = program.plan
     if plan.kind != "gemm" or not plan.exponents or x.numel() == 0:
         return plan.kind == "gemm"

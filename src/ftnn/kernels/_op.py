@@ -50,7 +50,9 @@ def cpu_available() -> bool:
     try:
         _cpu()
     except (ImportError, OSError, RuntimeError) as error:
-        warnings.warn(f"ftnn's CPU kernels cannot be loaded, plain torch serves instead: {error}", stacklevel=2)
+        warnings.warn(
+            f"ftnn's CPU kernels cannot be loaded, plain torch serves instead: {error}", stacklevel=2
+        )
         return False
     return True
 
@@ -103,7 +105,9 @@ def _(
     grad: Tensor, x: Tensor, matrices: list[Tensor], formula: str, constants: str, backend: str, wanted: str
 ) -> list[Tensor]:
     found, names = program(formula, constants), wanted.split()
-    return [torch.empty_like(x) if n == INPUT else torch.empty_like(matrices[0]) for n in _ordered(found, names)]
+    return [
+        torch.empty_like(x) if n == INPUT else torch.empty_like(matrices[0]) for n in _ordered(found, names)
+    ]
 
 
 def _ordered(found: Program, wanted: Sequence[str]) -> list[str]:

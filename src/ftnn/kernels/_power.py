@@ -12,6 +12,7 @@ from llvmlite import ir
 from ftnn.kernels._libm import libm
 from ftnn.kernels._vector import Vectors
 
+_SQRT_HALF, _SQRT_HALF_DOUBLE = 0x3F3504F3, 0x3FE6A09E667F3BCD  # as bits
 _LN2 = (0.693359375, -0.000212194440)  # the high part times an exponent is exact
 _LOG = (-0.5, 0.33333910739749306, -0.2500133704510122, 0.19963063669817407, -0.16577584378615765,
         0.14914769342002934, -0.14267490168448502, 0.08700435407060425)  # (log(1+f) - f)/f²
@@ -27,7 +28,7 @@ def log(v: Vectors, x: ir.Value) -> ir.Value:
     zero, infinity = v.const(0.0), v.const(math.inf)
     tiny = v.lt(x, v.const(2.0**-126))  # a denormal has too few digits for what follows
     bits = v.to_bits(v.select(tiny, v.mul(x, v.const(2.0**25)), x))
-    exponent = v.ashr(v.isub(bits, v.iconst(_bits32(math.sqrt(0.5)))), 23)
+    exponent = v.ashr(v.isub(bits, v.iconst(_SQRT_HALF)), 23)
     f = v.sub(v.from_bits(v.isub(bits, v.shl(exponent, 23))), v.const(1.0))  # √½ - 1 to √2 - 1
     k = v.sub(v.to_float(exponent), v.select(tiny, v.const(25.0), zero))
     small = v.fma(v.mul(f, f), v.horner(f, _LOG), v.mul(k, v.const(_LN2[1])))
@@ -36,11 +37,6 @@ def log(v: Vectors, x: ir.Value) -> ir.Value:
     ordinary = v.logical_and(v.gt(x, zero), v.lt(x, infinity))
     special = v.select(v.eq(x, zero), v.const(-math.inf), v.select(v.lt(x, zero), v.const(math.nan), x))
     return v.select(ordinary, result, special)
-
-
-def _bits32(value: float) -> int:
-    import struct
-    return struct.unpack("i", struct.pack("f", value))[0]
 
 
 def pow(v: Vectors, a: ir.Value, b: ir.Value) -> ir.Value:
@@ -66,7 +62,7 @@ def _power(v: Vectors, a: ir.Value, b: ir.Value) -> ir.Value:
     d = v.double()
     base = d.cast("fpext", v.abs(a), d.type)
     bits = d.to_bits(base)
-    exponent = d.ashr(d.isub(bits, d.iconst(_bits64(math.sqrt(0.5)))), 52)
+    exponent = d.ashr(d.isub(bits, d.iconst(_SQRT_HALF_DOUBLE)), 52)
     fraction = d.from_bits(d.isub(bits, d.shl(exponent, 52)))
     quotient = d.div(d.sub(fraction, d.const(1.0)), d.add(fraction, d.const(1.0)))
     log2 = d.fma(quotient, d.horner(d.mul(quotient, quotient), _LOG2), d.to_float(exponent))
@@ -79,6 +75,27 @@ def _power(v: Vectors, a: ir.Value, b: ir.Value) -> ir.Value:
     return d.cast("fptrunc", d.mul(p, d.from_bits(d.shl(d.to_bits(shifted), 52))), v.type)
 
 
-def _bits64(value: float) -> int:
-    import struct
-    return struct.unpack("q", struct.pack("d", value))[0]
+def powi(v: Vectors, a: ir.Value, n: int) -> ir.Value:
+    """a to the power n, a number known now."""
+    if n == 0:
+        return v.const(1.0)
+    if n in (-2, -1):  # in this order, as a² may overflow or underflow where 1/a² does not
+        return _product(v, v.div(v.const(1.0), a), -n)
+    if 0 < n <= 6:
+        return _product(v, a, n)
+    if v.dtype == "float64":
+        return libm(v, "pow", a, v.const(n))
+    d = v.double()
+    if abs(n) <= 8:  # rounding so often in float32 would cost 5 ulp
+        product = _product(d, d.cast("fpext", a, d.type), abs(n))
+        return d.cast("fptrunc", product if n > 0 else d.div(d.const(1.0), product), v.type)
+    magnitude = _power(v, a, d.const(n))
+    return v.copysign(magnitude, a) if n % 2 else magnitude
+
+
+def _product(v: Vectors, a: ir.Value, n: int) -> ir.Value:
+    if n == 1:
+        return a
+    half = _product(v, a, n // 2)
+    square = v.mul(half, half)
+    return v.mul(square, a) if n % 2 else square

@@ -9,8 +9,8 @@ from ftnn.formula import Function, Plan
 from ftnn.formula._expr import INPUT, MEMORY, Expr
 
 
-# Compared by identity: equal functions may be written with their parameters in different orders, and kernels, which
-# are remembered by program, take the matrices in the order of the text.
+# Compared by identity: equal functions may be written with their parameters in different orders, and kernels,
+# which are remembered by program, take the matrices in the order of the text.
 @dataclass(frozen=True, eq=False)
 class Program:
     """A function as kernels see it: an expression over `x`, perhaps `C`, then matrices in a fixed order."""
@@ -59,5 +59,5 @@ def program(formula: str, constants: str = "") -> Program:
 
 
 def signature(function: Function) -> tuple[str, str]:
-    """The arguments that make `program` find `function` again (its initial ranges do not matter to kernels)."""
+    """The arguments that make `program` find `function` again (initial ranges do not matter to kernels)."""
     return function.formula, " ".join(function.constants)

@@ -7,8 +7,8 @@ Everything that is computed for a layer has one form, a *contraction*: an expres
     error sent down     Σ_o     g_bo · ∂F/∂x                 → (batch, in)
     parameter gradient  Σ_b     g_bo · ∂F/∂p                 → (in, out)
 
-The derivative of a contraction is again a contraction, of the symbolic derivative. So derivatives of any order are
-right, decreed ones included, and no array over all three axes outlives a block.
+The derivative of a contraction is again a contraction, of the symbolic derivative. So derivatives of any
+order are right, decreed ones included, and no array over all three axes outlives a block.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import product
 from typing import Any
 
 import torch
@@ -58,8 +59,9 @@ def check_spellings() -> None:
 
 check_spellings()
 
-# torch.minimum and maximum take tensors only; the other functions take numbers too.
-_TENSORS_ONLY = ("min", "max")
+# torch.minimum and maximum take tensors only, and a selection between two numbers would come out in torch's
+# default dtype. The others take a number beside a tensor.
+_TENSORS_ONLY = ("min", "max", "where")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def _schedule(results: tuple[Expr, ...]) -> _Schedule:
 
 
 def evaluate(results: tuple[Expr, ...], values: dict[str, Tensor]) -> list[Tensor]:
-    """The expressions' values, broadcast over `values`. Differentiable by torch, but without decreed derivatives."""
+    """The expressions' values, broadcast over `values`. Torch can differentiate it, but knows no decree."""
     schedule = _schedule(results)
     like = next(iter(values.values()))
     done: dict[Expr, Any] = {}
@@ -106,10 +108,8 @@ def evaluate(results: tuple[Expr, ...], values: dict[str, Tensor]) -> list[Tenso
                 done[part] = values[name]
             case Call(op, args):
                 given = [done[arg] for arg in args]
-                if op in _TENSORS_ONLY:
-                    given = [
-                        g if isinstance(g, Tensor) else torch.full_like(like.flatten()[:1], g) for g in given
-                    ]
+                if op in _TENSORS_ONLY or not any(isinstance(g, Tensor) for g in given):
+                    given = [_tensor(g, like) for g in given]
                 done[part] = _native(OPS[op].torch)(*given)
         for arg in dead:
             del done[arg]
@@ -117,15 +117,11 @@ def evaluate(results: tuple[Expr, ...], values: dict[str, Tensor]) -> list[Tenso
 
 
 def _tensor(value: Any, like: Tensor) -> Tensor:
-    """A number as a tensor (a selection between two numbers comes out in torch's default dtype)."""
-    return (
-        value.to(like.dtype)
-        if isinstance(value, Tensor)
-        else torch.tensor(value, dtype=like.dtype, device=like.device)
-    )
+    """A number as a tensor; a tensor as it is."""
+    return value if isinstance(value, Tensor) else torch.tensor(value, dtype=like.dtype, device=like.device)
 
 
-_VIEW = {
+_VIEW: dict[Axes, Callable[[Tensor], Tensor]] = {
     "bi": lambda t: t[:, :, None],
     "io": lambda t: t[None],
     "bo": lambda t: t[:, None, :],
@@ -149,24 +145,30 @@ def _evaluate_in_blocks(contraction: Contraction, tensors: Sequence[Tensor]) -> 
     totals = [first.new_zeros([sizes[axis] for axis in axes]) for _, axes in contraction.results]
     if 0 in sizes.values():
         return totals
-    one = (
-        sizes["i"] * first.element_size() * (_schedule(results).live + 1)
-    )  # bytes for one sample and one output
-    outs = max(1, min(sizes["o"], BLOCK_BYTES // (one * sizes["b"]) or 1))
-    batch = max(1, min(sizes["b"], BLOCK_BYTES // (one * outs) or 1))
-    for b in range(0, sizes["b"], batch):
-        for o in range(0, sizes["o"], outs):
-            block = {"b": slice(b, b + batch), "i": slice(None), "o": slice(o, o + outs)}
-            values = {
-                name: _VIEW[axes](tensor[tuple(block[axis] for axis in axes)])
-                for (name, axes), tensor in zip(contraction.operands, tensors, strict=True)
-            }
-            shape = (min(batch, sizes["b"] - b), sizes["i"], min(outs, sizes["o"] - o))
-            for total, (_, axes), value in zip(
-                totals, contraction.results, evaluate(results, values), strict=True
-            ):
-                total[tuple(block[axis] for axis in axes)] += _reduced(value.expand(shape), axes)
+    steps = _block_sizes(sizes, BLOCK_BYTES // (first.element_size() * (_schedule(results).live + 1)))
+    starts = (range(0, sizes[axis], steps[axis]) for axis in "bio")
+    for corner in product(*starts):
+        block = {
+            axis: slice(start, min(start + steps[axis], sizes[axis]))
+            for axis, start in zip("bio", corner, strict=True)
+        }
+        values = {
+            name: _VIEW[axes](tensor[tuple(block[axis] for axis in axes)])
+            for (name, axes), tensor in zip(contraction.operands, tensors, strict=True)
+        }
+        shape = [part.stop - part.start for part in block.values()]
+        found = evaluate(results, values)
+        for total, (_, axes), value in zip(totals, contraction.results, found, strict=True):
+            total[tuple(block[axis] for axis in axes)] += _reduced(value.expand(shape), axes)
     return totals
+
+
+def _block_sizes(sizes: dict[str, int], most: int) -> dict[str, int]:
+    """How many of each axis make a block of at most `most` elements; outputs are divided first."""
+    ins = max(1, min(sizes["i"], most))
+    outs = max(1, min(sizes["o"], most // (ins * sizes["b"])))
+    batch = max(1, min(sizes["b"], most // (ins * outs)))
+    return {"b": batch, "i": ins, "o": outs}
 
 
 def _reduced(value: Tensor, axes: Axes) -> Tensor:
@@ -256,8 +258,8 @@ def transfer_backward(
 
 @lru_cache(maxsize=1024)
 def backward_of_backward(program: Program, wanted: tuple[str, ...]) -> Contraction:
-    """What differentiates `transfer_backward`: operands x, matrices, grad, a weight for each of `wanted`; results by
-    x, each parameter, and grad."""
+    """What differentiates `transfer_backward`: operands x, matrices, grad, a weight for each of `wanted`;
+    results by x, each parameter, and grad."""
     first = _transfer_backward(program, wanted)
     parameters = range(1, 1 + len(program.parameters))
     return _backward(first, (0, *parameters, len(first.operands) - 1))

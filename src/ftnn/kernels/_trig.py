@@ -28,9 +28,10 @@ _ONE_AND_A_HALF = 1.5 * 2**23
 
 _OUTSIDE = 1 << 30  # set in every float32 with |n| ≥ 2 and in NaN
 
-_SIN = (1.0, -0.16666654, 0.0083321578, -0.00019514868)  # sin(r)/r in r², |r| ≤ π/4
-_COS = (1.0, -0.49999884, 0.041655749, -0.0013591470)  # cos(r) in r², |r| ≤ π/4
-_SIN_HALF = (1.0, -0.16666660, 0.0083330652, -0.00019809521, 2.6055901e-06)  # sin(r)/r in r², |r| ≤ π/2
+_SIN = (1.0, -0.16666654, 0.00833214, -0.00019514885)  # sin(r)/r in r², |r| ≤ π/4
+_COS = (1.0, -0.4999989, 0.04165583, -0.0013591679)  # cos(r) in r², |r| ≤ π/4
+_TAN = (0.33333155, 0.13338851, 0.053406892, 0.024446106, 0.0030938422, 0.0094010991)  # (tan(r)/r - 1)/r² in r²
+_SIN_HALF = (1.0, -0.16666658, 0.008333056, -0.00019809396, 2.6056102e-06)  # sin(r)/r in r², |r| ≤ π/2
 
 _Reduction = Literal["quarter", "sin", "cos"]
 
@@ -216,13 +217,25 @@ def _wide_lane(v: Vectors, b: ir.IRBuilder, x: ir.Value, reduction: _Reduction) 
 def tan(v: Vectors, x: ir.Value) -> ir.Value:
     if v.dtype == "float64":
         return libm(v, "tan", x)
-    return v.div(sin(v, x), cos(v, x))
+    even, tangent = _tangent(v, x)
+    one = v.const(1.0)
+    return v.div(v.select(even, tangent, v.neg(one)), v.select(even, one, tangent))
 
 
 def cot(v: Vectors, x: ir.Value) -> ir.Value:
+    one = v.const(1.0)
     if v.dtype == "float64":
-        return v.div(v.const(1.0), libm(v, "tan", x))
-    return v.div(cos(v, x), sin(v, x))
+        return v.div(one, libm(v, "tan", x))
+    even, tangent = _tangent(v, x)
+    return v.div(v.select(even, one, v.neg(tangent)), v.select(even, tangent, one))
+
+
+def _tangent(v: Vectors, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Whether n is even, and tan r: more accurate than a quotient of sin and cos, and shorter."""
+    r, n = _reduce(v, x)
+    square = v.mul(r, r)
+    tangent = v.fma(v.mul(r, square), v.horner(square, _TAN), r)
+    return v.bits_set(n, 1), v.copysign(tangent, r)  # r = -0 had become 0
 
 
 def sec(v: Vectors, x: ir.Value) -> ir.Value:

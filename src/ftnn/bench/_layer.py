@@ -1,0 +1,65 @@
+"""Workload B: one dense 784→128 layer, forward and backward, all threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ftnn.bench._measure import Burst, Effort, measure, threads
+from ftnn.bench._rows import Row
+from ftnn.bench._systems import COMPILE, EAGER, FTNN, LINEAR, Systems, compiled
+from ftnn.bench._timed import timed
+from ftnn.bench._torch import Broadcast, layer
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSize:
+    inputs: int = 784
+    width: int = 128
+    batch: int = 256
+
+
+def _both_ways(call: Any, module: nn.Module, x: Tensor, error: Tensor) -> Burst:
+    """Forward, then the gradients by x and by all parameters."""
+    wanted = [x, *module.parameters()]
+
+    def burst(first: int, steps: int) -> None:
+        for _ in range(steps):
+            torch.autograd.grad(call(x), wanted, error)
+
+    return burst
+
+
+def layer_systems(function: str, size: LayerSize, systems: Systems) -> dict[str, Burst]:
+    """Every system, with an input of its own of the same values."""
+    random = torch.Generator().manual_seed(0)
+    x = torch.empty(size.batch, size.inputs).uniform_(0.01, 1, generator=random)  # no zeros
+    error = torch.randn(size.batch, size.width, generator=random)
+    own = layer(function, size.inputs, size.width)
+    plain = Broadcast(own)
+
+    def burst(call: Any, module: nn.Module) -> Burst:
+        return _both_ways(call, module, x.clone().requires_grad_(), error)
+
+    linear = nn.Linear(size.inputs, size.width)
+    bursts = {FTNN: burst(own, own), LINEAR: burst(linear, linear), EAGER: burst(plain, plain)}
+    if systems.compile:
+        bursts[COMPILE] = burst(compiled(plain), plain)
+    return bursts
+
+
+def layer_rows(
+    functions: Sequence[str],
+    effort: Effort,
+    systems: Systems,
+    size: LayerSize = LayerSize(),  # noqa: B008 (frozen)
+) -> Iterator[Row]:
+    """Rows of workload B."""
+    with threads(None):
+        for function in functions:
+            timings = measure(layer_systems(function, size, systems), effort)
+            yield from timed("B", function, timings, LINEAR, batch=size.batch, width=size.width, density=1.0)

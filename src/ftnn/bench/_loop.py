@@ -1,0 +1,62 @@
+"""Workload E: `nn.Transfer` in an ordinary PyTorch loop with Adam, 784-128-10 on MNIST, all threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ftnn.bench._data import Data, digits
+from ftnn.bench._measure import Burst, Effort, measure, threads
+from ftnn.bench._rows import Row
+from ftnn.bench._systems import (
+    COMPILE,
+    EAGER,
+    FTNN,
+    LINEAR,
+    Systems,
+    broadcast_network,
+    compiled,
+    ftnn_network,
+    mlp,
+)
+from ftnn.bench._timed import timed
+from ftnn.bench._training import adam, torch_loop
+
+OUTPUTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSize:
+    width: int = 128
+    batches: tuple[int, ...] = (64, 256)
+
+
+def loop_systems(function: str, data: Data, width: int, batch: int, systems: Systems) -> dict[str, Burst]:
+    shape = data.x.shape[1], width, OUTPUTS
+    bursts = {
+        FTNN: torch_loop(ftnn_network(function, *shape), data, batch, adam),
+        LINEAR: torch_loop(mlp(*shape), data, batch, adam),
+        EAGER: torch_loop(broadcast_network(function, *shape), data, batch, adam),
+    }
+    if systems.compile:
+        plain = broadcast_network(function, *shape)
+        bursts[COMPILE] = torch_loop(compiled(plain), data, batch, adam, plain.parameters())
+    return bursts
+
+
+def loop_rows(
+    functions: Sequence[str],
+    effort: Effort,
+    systems: Systems,
+    size: LoopSize = LoopSize(),  # noqa: B008 (frozen)
+    data: Data | None = None,
+) -> Iterator[Row]:
+    """Rows of workload E."""
+    data = digits() if data is None else data
+    with threads(None):
+        for function in functions:
+            for batch in size.batches:
+                timings = measure(loop_systems(function, data, size.width, batch, systems), effort)
+                yield from timed(
+                    "E", function, timings, LINEAR, batch=batch, width=size.width, density=data.density
+                )

@@ -1,0 +1,127 @@
+"""Workload C: an epoch of the memory function over digits of π, pair by pair, one thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, one_hot
+
+from ftnn.bench._measure import Burst, Effort, measure, threads
+from ftnn.bench._rows import Row
+from ftnn.bench._systems import EAGER, FTNN, Systems
+from ftnn.bench._timed import timed
+from ftnn.data import pi_digits
+from ftnn.kernels._driver import MemoryNetwork, Shape
+from ftnn.kernels._program import program, signature
+from ftnn.nn import Memory
+
+DIGITS = 10
+RATE = 2.0**-4
+LONGEST = 2.0
+"""An eager epoch of more seconds than this is measured in part and scaled up."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySize:
+    units: int = 256
+    pairs: int = 400
+
+
+@dataclass(frozen=True)
+class _Task:
+    memory: Memory
+    output: nn.Linear
+    x: Tensor
+    """(pairs, 10): the digits, one-hot."""
+    labels: Tensor
+    """(pairs,): each one's successor."""
+
+
+def _task(size: MemorySize) -> _Task:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        memory, output = Memory(DIGITS, size.units), nn.Linear(size.units, DIGITS)
+    digits = torch.from_numpy(pi_digits(size.pairs + 1))
+    return _Task(memory, output, one_hot(digits[:-1], DIGITS).float(), digits[1:])
+
+
+def compiled_epochs(task: _Task) -> Burst:
+    """A step is an epoch."""
+    shape = Shape(program(*signature(task.memory.function)), task.memory.in_features, task.memory.out_features)
+    network = MemoryNetwork(shape, DIGITS, "logistic", "softmax")
+    with torch.no_grad():
+        matrices = [np.asarray(m) for m in task.memory.matrices()]
+        network.load(matrices, None, np.asarray(task.output.weight), np.asarray(task.output.bias))
+    sequence, labels = task.x.numpy(), task.labels.numpy()
+
+    def burst(first: int, steps: int) -> None:
+        for _ in range(steps):
+            network.train(sequence, rate=RATE, labels=labels)
+
+    return burst
+
+
+class _EagerMemory(nn.Module):
+    """The memory function as a person writes it: x is (in,), the signals that it remembers are (in, units)."""
+
+    def __init__(self, task: _Task):
+        super().__init__()
+        self.p, self.q, self.r = (nn.Parameter(m.detach().clone()) for m in task.memory.theta.tensors())
+        self.bias = nn.Parameter(torch.zeros(task.memory.out_features))
+        self.output = nn.Linear(task.output.in_features, DIGITS)
+        self.output.load_state_dict(task.output.state_dict())
+
+    def forward(self, x: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+        signals = torch.tanh(self.p * x[:, None] + self.q * before + self.r)
+        return self.output(torch.sigmoid(signals.sum(0) + self.bias)), signals.detach()
+
+
+def eager_epochs(task: _Task, pairs: int) -> Burst:
+    """A step is an epoch of the first `pairs` pairs."""
+    model: Any = _EagerMemory(task)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, foreach=True)
+
+    def burst(first: int, steps: int) -> None:
+        for _ in range(steps):
+            signals = torch.zeros_like(model.p)
+            for x, label in zip(task.x[:pairs], task.labels[:pairs], strict=True):
+                out, signals = model(x, signals)
+                loss = cross_entropy(out, label)
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                optimizer.step()
+
+    return burst
+
+
+def _measurable(task: _Task, pairs: int) -> int:
+    """How many pairs the eager loop is measured on: all, unless that would take too long."""
+    some = min(pairs, 20)
+    trial = eager_epochs(task, some)
+    trial(0, 1)
+    start = time.perf_counter()
+    trial(0, 1)
+    per_pair = (time.perf_counter() - start) / some
+    return pairs if per_pair * pairs <= LONGEST else max(some, int(LONGEST / per_pair))
+
+
+def memory_rows(
+    functions: Sequence[str],
+    effort: Effort,
+    systems: Systems,
+    size: MemorySize = MemorySize(),  # noqa: B008 (frozen)
+) -> Iterator[Row]:
+    """Rows of workload C, whose one function is the memory function; `ms` is of an epoch."""
+    with threads(1):
+        task = _task(size)
+        part = _measurable(task, size.pairs)
+        timings = measure({FTNN: compiled_epochs(task), EAGER: eager_epochs(task, part)}, effort)
+        timings[EAGER] = timings[EAGER].scaled(size.pairs / part)
+        notes = {EAGER: f"scaled from {part} of {size.pairs} pairs"} if part < size.pairs else {}
+        yield from timed("C", "memory", timings, None, batch=1, width=size.units, notes=notes)

@@ -1,0 +1,114 @@
+"""Workload D: what one layer takes beyond its inputs, parameters, outputs and gradients, in a fresh process.
+
+The process warms everything up on a small layer (compiled kernels, threads, their stacks), makes the large one
+and its input, notes what it holds, resets the kernel's high-water mark, runs both passes, and reads the mark.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ftnn.bench._measure import Effort
+from ftnn.bench._rows import Row
+from ftnn.bench._systems import EAGER, FTNN, Systems
+from ftnn.bench._torch import Broadcast, layer
+from ftnn.errors import FtnnError
+
+MIB = 2**20
+STATUS = Path("/proc/self/status")
+CLEAR = Path("/proc/self/clear_refs")
+RESET_PEAK = "5"  # see proc(5)
+
+
+@dataclass(frozen=True, slots=True)
+class PeakSize:
+    features: int = 1024
+    """Inputs, and as many outputs."""
+    batch: int = 1024
+    eager_batch: int = 32
+    """What the plain formula is measured at, for its arrays grow with the batch and 1024 would need tens of GiB."""
+
+
+def is_available() -> bool:
+    """Whether this system says what a process holds, and at most held. Linux does."""
+    return STATUS.exists() and CLEAR.exists()
+
+
+def _held(name: str) -> int:
+    """VmRSS or VmHWM, in bytes."""
+    found = re.search(rf"^{name}:\s+(\d+) kB$", STATUS.read_text("ascii"), re.MULTILINE)
+    if found is None:
+        raise FtnnError(f"{STATUS} does not say {name}")
+    return 1024 * int(found[1])
+
+
+def _pass(module: nn.Module, x: Tensor, error: Tensor) -> list[Tensor]:
+    """The outputs and the gradients, all held."""
+    out: Tensor = module(x)
+    return [out, *torch.autograd.grad(out, [x, *module.parameters()], error)]
+
+
+def _made(system: str, function: str, features: int, batch: int) -> tuple[nn.Module, Tensor, Tensor]:
+    own = layer(function, features, features)
+    x = torch.empty(batch, features).uniform_(0.01, 1).requires_grad_()
+    return (own if system == FTNN else Broadcast(own)), x, torch.randn(batch, features)
+
+
+def extra_bytes(system: str, function: str, features: int, batch: int) -> int:
+    """In this process, which should be a fresh one."""
+    for _ in range(3):
+        _pass(*_made(system, function, 96, 96))
+    task = _made(system, function, features, batch)
+    before = _held("VmRSS")
+    CLEAR.write_text(RESET_PEAK)
+    results = _pass(*task)
+    peak = _held("VmHWM")
+    return peak - before - sum(r.numel() * r.element_size() for r in results)
+
+
+def _in_a_fresh_process(*task: Any) -> float:
+    """`extra_bytes` of a task, in MiB."""
+    code = "import json, sys; from ftnn.bench._peak import extra_bytes; print(extra_bytes(*json.loads(sys.argv[1])))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(task)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise FtnnError(f"the process that measures memory failed:\n{done.stderr.strip()}")
+    return int(done.stdout) / MIB
+
+
+def peak_rows(
+    functions: Sequence[str],
+    effort: Effort,
+    systems: Systems,
+    size: PeakSize = PeakSize(),  # noqa: B008 (frozen)
+) -> Iterator[Row]:
+    """Rows of workload D: `mib`, and no times. Nothing where the system does not say what a process holds."""
+    if not is_available():
+        return
+    for function in functions:
+        for system in (FTNN, EAGER):
+            batch = size.batch if system == FTNN else min(size.batch, size.eager_batch)
+            factor = size.batch / batch
+            yield Row(
+                "D",
+                function,
+                system,
+                ms=None,
+                times_mlp=None,
+                mib=round(factor * _in_a_fresh_process(system, function, size.features, batch), 1),
+                batch=size.batch,
+                width=size.features,
+                density=1.0,
+                note=f"scaled from a batch of {batch}" if batch < size.batch else "",
+            )

@@ -1,0 +1,88 @@
+"""The systems that are compared, as far as this machine has them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import nn
+
+from ftnn.bench._torch import Broadcast, layer
+
+FTNN = "ftnn"
+MLP = "mlp"
+LINEAR = "linear"
+EAGER = "eager"
+COMPILE = "compile"
+PYKAN = "pykan"
+
+TITLES = {
+    FTNN: "ftnn",
+    MLP: "torch MLP",
+    LINEAR: "nn.Linear",
+    EAGER: "torch eager",
+    COMPILE: "torch.compile",
+    PYKAN: "pykan",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Systems:
+    """Which of the optional systems take part."""
+
+    compile: bool = True
+    pykan: bool = True
+
+
+def present(wanted: Systems) -> tuple[Systems, list[str]]:
+    """Those that can run here, and a sentence about each that cannot."""
+    notes: list[str] = []
+    if wanted.compile and not has_compiler():
+        notes.append("torch.compile is left out: it needs a C++ compiler, and there is none on the path.")
+    if wanted.pykan and find_spec("kan") is None:
+        notes.append("pykan is left out: it is not installed.")
+    found = Systems(wanted.compile and has_compiler(), wanted.pykan and find_spec("kan") is not None)
+    return found, notes
+
+
+def has_compiler() -> bool:
+    """Whether torch.compile finds what it compiles with."""
+    return any(shutil.which(name) for name in (os.environ.get("CXX") or "g++", "g++", "clang++"))
+
+
+def compiled(module: nn.Module) -> Any:
+    """A module through torch.compile, for one size of mini-batch. What it compiles comes in the warm-up."""
+    # All formulas share the code of one module, and dynamo gives up on code that it has compiled eight times.
+    torch._dynamo.reset()  # pyright: ignore[reportPrivateUsage]
+    return torch.compile(module, fullgraph=True, dynamic=False)
+
+
+def mlp(inputs: int, width: int, outputs: int) -> nn.Sequential:
+    """The yardstick: a plain network of weights."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(inputs, width), nn.Sigmoid(), nn.Linear(width, outputs))
+
+
+def ftnn_network(function: str, inputs: int, width: int, outputs: int) -> nn.Sequential:
+    """The same with ftnn's layer in front."""
+    return nn.Sequential(layer(function, inputs, width), *mlp(inputs, width, outputs)[1:])
+
+
+def broadcast_network(function: str, inputs: int, width: int, outputs: int) -> nn.Sequential:
+    """The same with the formula in plain torch in front."""
+    return nn.Sequential(Broadcast(layer(function, inputs, width)), *mlp(inputs, width, outputs)[1:])
+
+
+@cache
+def kan(inputs: int, width: int, outputs: int) -> nn.Module:
+    """pykan's network of this size, at its defaults and in its speed mode. Its splines are its own: one for all."""
+    with torch.random.fork_rng():  # it sets the seed of everything
+        made = importlib.import_module("kan").KAN(width=[inputs, width, outputs], auto_save=False)
+    return made.speed() or made

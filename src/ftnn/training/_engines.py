@@ -1,0 +1,319 @@
+"""Two ways to run an epoch, with one result: compiled code, or torch's autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ftnn.errors import FtnnError
+from ftnn.kernels import cpu_available, program, signature
+from ftnn.nn import Activation, Transfer
+from ftnn.nn._network import ACTIVATIONS
+from ftnn.training._problem import Array, Problem
+
+EngineName = Literal["auto", "compiled", "torch"]
+ENGINES: tuple[EngineName, ...] = ("auto", "compiled", "torch")
+Snapshot = dict[str, Array]
+MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+
+
+class Steps(Protocol):
+    """What some mini-batches did."""
+
+    losses: Array
+    right: int
+    finite: bool
+
+
+class Engine(Protocol):
+    """Some hidden layers and the linear one above them, being trained on a problem."""
+
+    name: str
+
+    def epoch(self, order: Array, rate: float) -> Iterator[Steps]:
+        """Run over the samples in this order, in chunks of a fraction of a second."""
+        ...
+
+    def outputs(self, x: Array) -> Array:
+        """What the linear layer gives, (samples, out)."""
+        ...
+
+    def hidden(self, x: Array) -> Array:
+        """What the last hidden layer gives after its activation, (samples, width)."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """A copy of all that an epoch changes."""
+        ...
+
+    def restore(self, snapshot: Snapshot) -> None: ...
+
+    def write_back(self) -> None:
+        """Bring the modules up to date."""
+        ...
+
+
+class Settings(Protocol):
+    """What engines need to know of a run."""
+
+    batch_size: int
+    clip: float | None
+    momentum: float
+    weight_decay: float
+
+
+def choose(name: EngineName, module: nn.Module, settings: Settings, optimizer: MakeOptimizer | None) -> str:
+    """The engine to take: compiled where it can do what is asked."""
+    if name not in ENGINES:
+        raise FtnnError(f"engine={name!r} is not known; allowed are {', '.join(ENGINES)}")
+    reason = _why_not_compiled(module, settings, optimizer)
+    if name == "compiled" and reason:
+        raise FtnnError(f'engine="compiled" cannot be used: {reason}; engine="torch" can')
+    return "torch" if name == "torch" or reason else "compiled"
+
+
+def _why_not_compiled(module: nn.Module, settings: Settings, optimizer: MakeOptimizer | None) -> str:
+    parameters = list(module.parameters())
+    if optimizer is not None:
+        return "it is plain SGD, and an optimizer was given"
+    if settings.momentum or settings.weight_decay:
+        return "it has no momentum and no weight decay"
+    if settings.batch_size > 1024:
+        return f"its mini-batches have at most 1024 samples, not {settings.batch_size}"
+    if any(p.device.type != "cpu" or p.dtype not in (torch.float32, torch.float64) for p in parameters):
+        return "it computes float32 and float64 on the CPU"
+    if not all(p.requires_grad for p in parameters):
+        return "some parameters are frozen"
+    if any(nn.utils.parametrize.is_parametrized(part) for part in module.modules()):
+        return "some parameters are parametrised"
+    if any(isinstance(part, Transfer) and part.bias is None for part in module.modules()):
+        return "a layer has no bias"
+    return "" if cpu_available() else "LLVM cannot be loaded"
+
+
+class CompiledEngine:
+    """All of an epoch in compiled code."""
+
+    name = "compiled"
+
+    def __init__(
+        self,
+        layers: Sequence[Transfer],
+        output: nn.Linear,
+        activation: Activation,
+        problem: Problem,
+        settings: Settings,
+    ):
+        from ftnn.kernels import _driver  # Numba is loaded only when something is trained
+
+        self._driver = _driver
+        self._layers, self._output, self._problem, self._clip = layers, output, problem, settings.clip
+        shapes = [
+            _driver.Shape(program(*signature(layer.function)), layer.in_features, layer.out_features) for layer in layers
+        ]
+        shapes.append(_driver.Shape(_driver.LINEAR, output.in_features, output.out_features))
+        dtype = "float64" if output.weight.dtype == torch.float64 else "float32"
+        self._network = _driver.Network(shapes, activation, problem.loss, dtype, settings.batch_size)
+        self._samples = _driver.Samples.of(problem.x, dtype)
+        for mine, layer in zip(self._network.layers, layers, strict=False):
+            bias = None if layer.bias is None else layer.bias.detach().numpy()
+            mine.load([m.detach().numpy() for m in layer.matrices()], bias)
+        self._network.layers[-1].load([output.weight.detach().numpy().T], output.bias.detach().numpy())
+
+    def epoch(self, order: Array, rate: float) -> Iterator[Steps]:
+        self._network.forget_poles()
+        return self._network.train_in_chunks(
+            self._samples,
+            order,
+            rate=rate,
+            clip=self._clip,
+            labels=self._problem.labels,
+            targets=self._problem.targets,
+            weights=self._problem.weights,
+        )
+
+    def outputs(self, x: Array) -> Array:
+        return self._network.predict(self._driver.Samples.of(x, self._network.dtype))
+
+    def hidden(self, x: Array) -> Array:
+        samples = self._samples if x is self._problem.x else self._driver.Samples.of(x, self._network.dtype)
+        return self._network.predict(samples, upto=len(self._layers))
+
+    def _arrays(self) -> Iterator[tuple[str, Array]]:
+        for n, layer in enumerate(self._network.layers):
+            for name, matrix in zip(layer.shape.program.parameters, layer.matrices, strict=False):
+                yield f"{n}.{name}", matrix
+            yield f"{n} bias", layer.bias
+
+    def snapshot(self) -> Snapshot:
+        return {name: array.copy() for name, array in self._arrays()}
+
+    def restore(self, snapshot: Snapshot) -> None:
+        for name, array in self._arrays():
+            array[:] = snapshot[name]
+
+    @torch.no_grad()
+    def write_back(self) -> None:
+        for mine, layer in zip(self._network.layers, self._layers, strict=False):
+            matrices, bias = mine.read()
+            for tensor, matrix in zip(layer.theta.tensors(), matrices, strict=False):
+                tensor.copy_(torch.from_numpy(matrix))
+            if layer.bias is not None:
+                layer.bias.copy_(torch.from_numpy(bias))
+        (weight,), bias = self._network.layers[-1].read()
+        self._output.weight.copy_(torch.from_numpy(weight.T))
+        self._output.bias.copy_(torch.from_numpy(bias))
+
+
+class _TorchSteps:
+    def __init__(self, losses: list[float], right: int, finite: bool):
+        self.losses = np.array(losses)
+        self.right = right
+        self.finite = finite
+
+
+class TorchEngine:
+    """Autograd: any optimiser, any device. Slower, and the oracle of the other."""
+
+    name = "torch"
+    chunk = 32
+
+    def __init__(
+        self,
+        layers: Sequence[Transfer],
+        output: nn.Linear,
+        activation: Activation,
+        problem: Problem,
+        settings: Settings,
+        optimizer: MakeOptimizer | None = None,
+    ):
+        self._layers, self._output, self._activate = layers, output, ACTIVATIONS[activation]
+        self._problem, self._settings = problem, settings
+        self._device = output.weight.device
+        self._x, self._y = self._put(problem.x), self._put(problem.y)
+        self._weights = None if problem.weights is None else self._put(problem.weights)
+        modules: list[nn.Module] = [*layers, output]
+        self._parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
+        self._optimizer = None if optimizer is None else optimizer(self._parameters)
+        self._first_rate: float | None = None
+        self._velocity = [torch.zeros_like(p) for p in self._parameters] if settings.momentum else []
+
+    def _put(self, array: Array) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
+
+    def _hidden(self, x: Tensor) -> Tensor:
+        for layer in self._layers:
+            x = self._activate(layer(x))
+        return x
+
+    def epoch(self, order: Array, rate: float) -> Iterator[Steps]:
+        batch = self._settings.batch_size
+        rows = self._put(order)
+        for first in range(0, len(order), batch * self.chunk):
+            losses: list[float] = []
+            right = 0
+            for start in range(first, min(first + batch * self.chunk, len(order)), batch):
+                loss, good = self._step(rows[start : start + batch], rate)
+                losses.append(loss)
+                if not np.isfinite(loss):
+                    yield _TorchSteps(losses, right, False)
+                    return
+                right += good
+            yield _TorchSteps(losses, right, True)
+
+    def _step(self, rows: Tensor, rate: float) -> tuple[float, int]:
+        out, wanted = self._output(self._hidden(self._x[rows])), self._y[rows]
+        if self._problem.loss == "softmax":
+            losses = nn.functional.cross_entropy(out, wanted, reduction="none")
+            right = int((out.argmax(1) == wanted).sum())
+        else:
+            losses, right = 0.5 * ((out - wanted) ** 2).sum(1), 0
+        if self._weights is not None:
+            losses = losses * self._weights[rows]
+        total = losses.sum()
+        mean = float(total) / len(rows)
+        if np.isfinite(mean):
+            self._update(torch.autograd.grad(total, self._parameters), len(rows), rate)
+        return mean, right
+
+    @torch.no_grad()
+    def _update(self, grads: Sequence[Tensor], samples: int, rate: float) -> None:
+        settings = self._settings
+        clipped = [g if settings.clip is None else g.clamp(-settings.clip, settings.clip) for g in grads]
+        if self._optimizer is not None:
+            for parameter, grad in zip(self._parameters, clipped, strict=True):
+                parameter.grad = grad / samples
+            self._scale_rates(rate)
+            self._optimizer.step()
+            self._optimizer.zero_grad(set_to_none=True)
+            return
+        for number, (parameter, grad) in enumerate(zip(self._parameters, clipped, strict=True)):
+            if settings.weight_decay:
+                grad = grad + samples * settings.weight_decay * parameter  # noqa: PLW2901
+            if settings.momentum:
+                grad = self._velocity[number].mul_(settings.momentum).add_(grad)  # noqa: PLW2901
+            parameter.sub_(grad, alpha=rate / samples)
+
+    def _scale_rates(self, rate: float) -> None:
+        """An optimiser keeps its own rates; a schedule of ours scales them."""
+        assert self._optimizer is not None
+        self._first_rate = rate if self._first_rate is None else self._first_rate
+        for group in self._optimizer.param_groups:
+            group.setdefault("initial_lr", group["lr"])
+            group["lr"] = group["initial_lr"] * rate / self._first_rate
+
+    @torch.no_grad()
+    def _in_pieces(self, x: Array, compute: Callable[[Tensor], Tensor]) -> Array:
+        pieces = [compute(self._put(x[n : n + 1024])).cpu().numpy() for n in range(0, len(x), 1024)]
+        return np.concatenate(pieces)
+
+    def outputs(self, x: Array) -> Array:
+        return self._in_pieces(x, lambda piece: self._output(self._hidden(piece)))
+
+    def hidden(self, x: Array) -> Array:
+        return self._in_pieces(x, self._hidden)
+
+    def snapshot(self) -> Snapshot:
+        kept = {f"p{n}": p.detach() for n, p in enumerate(self._parameters)}
+        kept |= {f"v{n}": v for n, v in enumerate(self._velocity)}
+        for n, parameter in enumerate(self._parameters):
+            for key, value in (self._optimizer.state[parameter] if self._optimizer else {}).items():
+                if not isinstance(value, Tensor):
+                    raise FtnnError(f"the optimizer's state {key!r} is no tensor: its state cannot be kept")
+                kept[f"o{n}.{key}"] = value
+        return {name: tensor.cpu().numpy().copy() for name, tensor in kept.items()}
+
+    @torch.no_grad()
+    def restore(self, snapshot: Snapshot) -> None:
+        for kind, tensors in (("p", self._parameters), ("v", self._velocity)):
+            for n, tensor in enumerate(tensors):
+                tensor.copy_(torch.from_numpy(snapshot[f"{kind}{n}"]))
+        if self._optimizer is not None:
+            self._optimizer.state.clear()
+            for name in (name for name in snapshot if name.startswith("o")):
+                number, _, key = name[1:].partition(".")
+                parameter = self._parameters[int(number)]
+                # A count of steps stays where the optimiser keeps it, on the CPU.
+                value = torch.from_numpy(snapshot[name].copy())
+                self._optimizer.state[parameter][key] = value.to(parameter.device) if value.dim() else value
+
+    def write_back(self) -> None:
+        """Nothing to do: the modules are what is trained."""
+
+
+def make_engine(
+    name: str,
+    layers: Sequence[Transfer],
+    output: nn.Linear,
+    activation: Activation,
+    problem: Problem,
+    settings: Any,
+    optimizer: MakeOptimizer | None,
+) -> Engine:
+    if name == "compiled":
+        return CompiledEngine(layers, output, activation, problem, settings)
+    return TorchEngine(layers, output, activation, problem, settings, optimizer)

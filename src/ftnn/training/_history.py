@@ -1,0 +1,76 @@
+"""What a run did, as plain data."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+StageName = Literal["lwt", "ft", "joint"]
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One epoch. Accuracies are in percent; they are None where there is nothing to measure them on."""
+
+    stage: StageName
+    layer: int
+    """Which hidden layer layer-wise training is at, from 1; 0 where all are trained."""
+    epoch: int
+    """From 1, in its stage and layer."""
+    rate: float
+    loss: float
+    """The mean of the mini-batches' mean losses."""
+    train_accuracy: float | None
+    """Of the epoch's own predictions, each before its update."""
+    test_accuracy: float | None
+    test_loss: float | None
+    seconds: float
+    undone: bool = False
+    """Whether fine-tuning took this epoch back, because the loss had grown."""
+
+
+@dataclass
+class History:
+    """All epochs of a run, and how it ended."""
+
+    epochs: list[Epoch] = field(default_factory=list)
+    failed: str | None = None
+    """Why the run failed; None if it did not."""
+    advice: str | None = None
+    """What to try instead."""
+    engine: str = ""
+
+    @property
+    def lwt_accuracy(self) -> float | None:
+        """The test accuracy after the last epoch of layer-wise (or joint) training."""
+        return self._last("lwt", "joint")
+
+    @property
+    def ft_accuracy(self) -> float | None:
+        """The test accuracy after the last epoch that fine-tuning kept: what the network ends with."""
+        return self._last("lwt", "joint", "ft")
+
+    def _last(self, *stages: str) -> float | None:
+        kept = [e.test_accuracy for e in self.epochs if e.stage in stages and not e.undone]
+        return kept[-1] if kept else None
+
+    @property
+    def loss(self) -> float | None:
+        """The training loss of the last epoch that was kept."""
+        kept = [epoch.loss for epoch in self.epochs if not epoch.undone]
+        return kept[-1] if kept else None
+
+    @property
+    def seconds(self) -> float:
+        """How long the epochs took together."""
+        return sum(epoch.seconds for epoch in self.epochs)
+
+    def to_json(self) -> str:
+        """One JSON document; `from_json` reads it."""
+        return json.dumps(asdict(self), allow_nan=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> History:
+        given: dict[str, Any] = json.loads(text)
+        return cls(**{**given, "epochs": [Epoch(**epoch) for epoch in given["epochs"]]})

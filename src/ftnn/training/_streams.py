@@ -1,0 +1,42 @@
+"""Random streams keyed by what they are for, so that any part of a run can be run alone with the same result."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import torch
+
+from ftnn.nn import Network
+
+
+class Purpose(IntEnum):
+    """What a stream is for. The numbers are part of the results: never change one."""
+
+    hidden = 1
+    output = 2
+    lwt = 3
+    ft = 4
+    joint = 5
+
+
+def stream(seed: int, purpose: Purpose, layer: int = 0, epoch: int = 0) -> np.random.Generator:
+    """The random numbers for one purpose, layer and epoch of a run."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, purpose, layer, epoch])))
+
+
+def order(seed: int, purpose: Purpose, layer: int, epoch: int, samples: int) -> np.ndarray[Any, Any]:
+    """The order of an epoch's samples."""
+    return stream(seed, purpose, layer, epoch).permutation(samples)
+
+
+def torch_generator(seed: int, purpose: Purpose, layer: int) -> torch.Generator:
+    return torch.Generator().manual_seed(int(stream(seed, purpose, layer).integers(2**63)))
+
+
+def initialise(net: Network, seed: int) -> None:
+    """Draw a network's parameters by seed: each layer's do not depend on how many others there are."""
+    for number, layer in enumerate(net.layers):
+        layer.reset_parameters(torch_generator(seed, Purpose.hidden, number))
+    net.reset_output(torch_generator(seed, Purpose.output, len(net.layers) - 1))
