@@ -122,3 +122,12 @@ def test_a_formula_error_survives_pickling():
     assert type(copy) is FormulaError
     assert str(copy) == str(error)
     assert (copy.message, copy.text, copy.start, copy.end) == ("no", "p*foo(x)", 2, 5)
+
+
+def test_a_quote_is_as_narrow_as_asked_for():
+    error = FormulaError("no", text="a" * 200 + "B" + "c" * 200, start=200)
+    for columns in (20, 50, 100):
+        text, carets = error.quoted(columns).splitlines()
+        assert len(text) <= columns + 4  # two columns of indent, an ellipsis at either end
+        assert text[carets.index("^")] == "B"
+    assert error.quoted(1000).splitlines()[0] == "  " + error.text

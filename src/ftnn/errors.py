@@ -65,14 +65,17 @@ def _quote(text: str, start: int, end: int, columns: int) -> str:
 
     left, right = 0, len(shown)
     if _columns(shown) > columns:
-        left = start
-        while left > 0 and _columns(shown[left - 1 : start]) <= min(_BEFORE, columns // 2):
+        left = right = start
+        used = 0
+        while left > 0 and used + _width(shown[left - 1]) <= min(_BEFORE, columns // 2):
             left -= 1
-        right = left
-        while right < len(shown) and _columns(shown[left : right + 1]) <= columns:
+            used += _width(shown[left])
+        while right < len(shown) and used + _width(shown[right]) <= columns:
+            used += _width(shown[right])
             right += 1
-        while left > 0 and _columns(shown[left - 1 : right]) <= columns:  # the place is near the end: fill up
+        while left > 0 and used + _width(shown[left - 1]) <= columns:  # the place is near the end: fill up
             left -= 1
+            used += _width(shown[left])
     head, tail = "…" if left > 0 else "", "…" if right < len(shown) else ""
     before = len(head) + _columns(shown[left:start])
     carets = max(_columns(shown[start : min(end, right)]), 1)

@@ -36,10 +36,12 @@ class Data:
         return torch.from_numpy(self.x), torch.from_numpy(self.labels), torch.from_numpy(self.order)
 
     def start(self, first: int, steps: int, batch: int) -> int:
-        """Where in the order step `first` begins, if `steps` follow: from the front again when it is used up."""
+        """Where in the order step `first` begins, if `steps` follow; at the front again when it ends."""
         room = len(self.order) - steps * batch
         if room < 0:
-            raise ValueError(f"{steps} mini-batches of {batch} are more than an order of {len(self.order)} has")
+            raise ValueError(
+                f"{steps} mini-batches of {batch} are more than an order of {len(self.order)} has"
+            )
         return first * batch % (room + 1)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ftnn.bench._data import Data, digits, sparse
 from ftnn.bench._measure import Effort, measure, threads
 from ftnn.bench._rows import Row
-from ftnn.bench._step import StepSize, step_systems
+from ftnn.bench._step import STEP, StepSize, step_systems
 from ftnn.bench._systems import MLP, Systems
 from ftnn.bench._timed import timed
 
@@ -20,32 +20,42 @@ class GrowthSize:
     batches: tuple[int, ...] = (1, 4, 16, 64)
     widths: tuple[int, ...] = (32, 64, 128, 256, 512)
     densities: tuple[float, ...] = (0.05, 0.1, 0.2, 0.5, 1.0)
-    base: StepSize = StepSize()
+    base: StepSize = STEP
 
 
-def _tasks(size: GrowthSize, data: Data | None) -> Iterator[tuple[str, StepSize, Data]]:
+GROWTH = GrowthSize()
+
+
+def _tasks(size: GrowthSize, data: Data | None) -> list[tuple[StepSize, Data]]:
     images = digits() if data is None else data
-    for batch in size.batches:
-        yield "growth: batch", replace(size.base, batch=batch), images
-    for width in size.widths:
-        yield "growth: width", replace(size.base, width=width), images
-    for density in size.densities:  # spread evenly over made-up images, as MNIST has only one density
-        yield "growth: density", size.base, sparse(density)
+    steps = [replace(size.base, batch=batch) for batch in size.batches]
+    steps += [replace(size.base, width=width) for width in size.widths]
+    # Each once, though the sweeps cross. MNIST has only one density: the others are made up.
+    return [(step, images) for step in dict.fromkeys(steps)] + [
+        (size.base, sparse(density, images.x.shape[1])) for density in size.densities
+    ]
 
 
 def growth_rows(
     functions: Sequence[str],
     effort: Effort,
     systems: Systems,
-    size: GrowthSize = GrowthSize(),  # noqa: B008 (frozen)
+    size: GrowthSize = GROWTH,
     data: Data | None = None,
 ) -> Iterator[Row]:
     """Rows of the sweep: ftnn beside a torch MLP of the same batch and width."""
+    tasks = _tasks(size, data)
     with threads(1):
         for function in functions:
-            for workload, step, inputs in _tasks(size, data):
+            for step, inputs in tasks:
                 bursts = step_systems(function, inputs, step, Systems(False, False), eager=False)
                 timings = measure(bursts, effort)
                 yield from timed(
-                    workload, function, timings, MLP, batch=step.batch, width=step.width, density=inputs.density
+                    "growth",
+                    function,
+                    timings,
+                    MLP,
+                    batch=step.batch,
+                    width=step.width,
+                    density=inputs.density,
                 )

@@ -23,6 +23,9 @@ class LayerSize:
     batch: int = 256
 
 
+LAYER = LayerSize()
+
+
 def _both_ways(call: Any, module: nn.Module, x: Tensor, error: Tensor) -> Burst:
     """Forward, then the gradients by x and by all parameters."""
     wanted = [x, *module.parameters()]
@@ -56,7 +59,7 @@ def layer_rows(
     functions: Sequence[str],
     effort: Effort,
     systems: Systems,
-    size: LayerSize = LayerSize(),  # noqa: B008 (frozen)
+    size: LayerSize = LAYER,
 ) -> Iterator[Row]:
     """Rows of workload B."""
     with threads(None):

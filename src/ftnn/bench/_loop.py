@@ -31,6 +31,9 @@ class LoopSize:
     batches: tuple[int, ...] = (64, 256)
 
 
+LOOP = LoopSize()
+
+
 def loop_systems(function: str, data: Data, width: int, batch: int, systems: Systems) -> dict[str, Burst]:
     shape = data.x.shape[1], width, OUTPUTS
     bursts = {
@@ -48,7 +51,7 @@ def loop_rows(
     functions: Sequence[str],
     effort: Effort,
     systems: Systems,
-    size: LoopSize = LoopSize(),  # noqa: B008 (frozen)
+    size: LoopSize = LOOP,
     data: Data | None = None,
 ) -> Iterator[Row]:
     """Rows of workload E."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -30,6 +30,7 @@ class Effort:
     """When to stop, for all systems of a task together."""
 
 
+FULL = Effort()
 QUICK = Effort(rounds=11, burst_seconds=0.03, task_seconds=4.0)
 
 
@@ -45,7 +46,7 @@ class Timing:
 
     @property
     def quartiles(self) -> tuple[float, float]:
-        if len(self.ms) < 2:
+        if len(self.ms) == 1:
             return self.ms[0], self.ms[0]
         low, _, high = statistics.quantiles(self.ms, n=4, method="inclusive")
         return low, high
@@ -96,7 +97,7 @@ def _steps_of(burst: Burst, effort: Effort) -> int:
 
 
 @contextmanager
-def threads(count: int | None) -> Iterator[None]:
+def threads(count: int | None) -> Generator[None]:
     """As many threads as `count` for torch, and so for ftnn; None leaves all. Restored afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(before if count is None else count)
@@ -107,7 +108,7 @@ def threads(count: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def _no_garbage_collection() -> Generator[None]:
     gc.collect()
     was_on = gc.isenabled()
     gc.disable()

@@ -33,6 +33,9 @@ class MemorySize:
     pairs: int = 400
 
 
+MEMORY = MemorySize()
+
+
 @dataclass(frozen=True)
 class _Task:
     memory: Memory
@@ -53,7 +56,9 @@ def _task(size: MemorySize) -> _Task:
 
 def compiled_epochs(task: _Task) -> Burst:
     """A step is an epoch."""
-    shape = Shape(program(*signature(task.memory.function)), task.memory.in_features, task.memory.out_features)
+    shape = Shape(
+        program(*signature(task.memory.function)), task.memory.in_features, task.memory.out_features
+    )
     network = MemoryNetwork(shape, DIGITS, "logistic", "softmax")
     with torch.no_grad():
         matrices = [np.asarray(m) for m in task.memory.matrices()]
@@ -68,7 +73,7 @@ def compiled_epochs(task: _Task) -> Burst:
 
 
 class _EagerMemory(nn.Module):
-    """The memory function as a person writes it: x is (in,), the signals that it remembers are (in, units)."""
+    """The memory function as a person writes it: x is (in,), the signals it remembers are (in, units)."""
 
     def __init__(self, task: _Task):
         super().__init__()
@@ -115,7 +120,7 @@ def memory_rows(
     functions: Sequence[str],
     effort: Effort,
     systems: Systems,
-    size: MemorySize = MemorySize(),  # noqa: B008 (frozen)
+    size: MemorySize = MEMORY,
 ) -> Iterator[Row]:
     """Rows of workload C, whose one function is the memory function; `ms` is of an epoch."""
     with threads(1):

@@ -1,7 +1,7 @@
 """Workload D: what one layer takes beyond its inputs, parameters, outputs and gradients, in a fresh process.
 
-The process warms everything up on a small layer (compiled kernels, threads, their stacks), makes the large one
-and its input, notes what it holds, resets the kernel's high-water mark, runs both passes, and reads the mark.
+The process warms everything up on a small layer (compiled kernels, threads, their stacks), makes the large
+one and its input, notes what it holds, resets the kernel's high-water mark, runs both passes, and reads it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ class PeakSize:
     """Inputs, and as many outputs."""
     batch: int = 1024
     eager_batch: int = 32
-    """What the plain formula is measured at, for its arrays grow with the batch and 1024 would need tens of GiB."""
+    """Of the plain formula: its arrays grow with the batch, and at 1024 they would take tens of GiB."""
+
+
+PEAK = PeakSize()
 
 
 def is_available() -> bool:
@@ -76,11 +79,17 @@ def extra_bytes(system: str, function: str, features: int, batch: int) -> int:
     return peak - before - sum(r.numel() * r.element_size() for r in results)
 
 
+_CODE = """
+import json, sys
+from ftnn.bench._peak import extra_bytes
+print(extra_bytes(*json.loads(sys.argv[1])))
+"""
+
+
 def _in_a_fresh_process(*task: Any) -> float:
     """`extra_bytes` of a task, in MiB."""
-    code = "import json, sys; from ftnn.bench._peak import extra_bytes; print(extra_bytes(*json.loads(sys.argv[1])))"
     done = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(task)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", _CODE, json.dumps(task)], capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise FtnnError(f"the process that measures memory failed:\n{done.stderr.strip()}")
@@ -91,7 +100,7 @@ def peak_rows(
     functions: Sequence[str],
     effort: Effort,
     systems: Systems,
-    size: PeakSize = PeakSize(),  # noqa: B008 (frozen)
+    size: PeakSize = PEAK,
 ) -> Iterator[Row]:
     """Rows of workload D: `mib`, and no times. Nothing where the system does not say what a process holds."""
     if not is_available():

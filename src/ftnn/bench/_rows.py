@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One system at one task. Times are of one step: a mini-batch, a layer's two passes, or an epoch (workload C)."""
+    """One system at one task. Times are of a mini-batch, a layer's two passes, or (workload C) an epoch."""
 
     workload: str
     function: str

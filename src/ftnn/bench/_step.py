@@ -33,7 +33,12 @@ class StepSize:
     batch: int = 16
 
 
-def step_systems(function: str, data: Data, size: StepSize, systems: Systems, eager: bool = True) -> dict[str, Burst]:
+STEP = StepSize()
+
+
+def step_systems(
+    function: str, data: Data, size: StepSize, systems: Systems, eager: bool = True
+) -> dict[str, Burst]:
     """Every system, ready to train on these data."""
     shape = data.x.shape[1], size.width, OUTPUTS
     bursts = {
@@ -54,7 +59,7 @@ def step_rows(
     functions: Sequence[str],
     effort: Effort,
     systems: Systems,
-    size: StepSize = StepSize(),  # noqa: B008 (frozen)
+    size: StepSize = STEP,
     data: Data | None = None,
 ) -> Iterator[Row]:
     """Rows of workload A."""

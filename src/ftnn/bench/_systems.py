@@ -40,6 +40,9 @@ class Systems:
     pykan: bool = True
 
 
+ALL = Systems()
+
+
 def present(wanted: Systems) -> tuple[Systems, list[str]]:
     """Those that can run here, and a sentence about each that cannot."""
     notes: list[str] = []
@@ -72,17 +75,23 @@ def mlp(inputs: int, width: int, outputs: int) -> nn.Sequential:
 
 def ftnn_network(function: str, inputs: int, width: int, outputs: int) -> nn.Sequential:
     """The same with ftnn's layer in front."""
-    return nn.Sequential(layer(function, inputs, width), *mlp(inputs, width, outputs)[1:])
+    return _with(layer(function, inputs, width), mlp(inputs, width, outputs))
 
 
 def broadcast_network(function: str, inputs: int, width: int, outputs: int) -> nn.Sequential:
     """The same with the formula in plain torch in front."""
-    return nn.Sequential(Broadcast(layer(function, inputs, width)), *mlp(inputs, width, outputs)[1:])
+    return _with(Broadcast(layer(function, inputs, width)), mlp(inputs, width, outputs))
+
+
+def _with(first: nn.Module, network: nn.Sequential) -> nn.Sequential:
+    """A network with another first layer."""
+    _, *rest = network
+    return nn.Sequential(first, *rest)
 
 
 @cache
 def kan(inputs: int, width: int, outputs: int) -> nn.Module:
-    """pykan's network of this size, at its defaults and in its speed mode. Its splines are its own: one for all."""
+    """pykan's network of this size, at its defaults and in its speed mode; the same beside every function."""
     with torch.random.fork_rng():  # it sets the seed of everything
         made = importlib.import_module("kan").KAN(width=[inputs, width, outputs], auto_save=False)
     return made.speed() or made

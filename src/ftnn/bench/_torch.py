@@ -1,4 +1,7 @@
-"""The catalogue as a person would write it in plain torch, and the layer around it: what ftnn is compared with."""
+"""The catalogue as a person would write it in plain torch, with the layer around it."""
+
+# pyright: reportUnknownLambdaType=false
+# Lambdas have no room for types: all their arguments are tensors.
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ FUNCTIONS = tuple(FORMULAS)
 
 
 class Broadcast(nn.Module):
-    """A layer of functions in plain torch: every connection's value in one (batch, in, out) array, then its sum."""
+    """A layer of functions in plain torch: the values in a (batch, in, out) array, then their sum."""
 
     def __init__(self, like: Transfer):
         """With copies of the parameters and constants of a layer whose function is in the catalogue."""

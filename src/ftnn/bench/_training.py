@@ -34,7 +34,9 @@ def adam(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.Adam(parameters, lr=1e-3)
 
 
-def torch_loop(model: Any, data: Data, batch: int, make_optimizer: MakeOptimizer, parameters: Any = None) -> Burst:
+def torch_loop(
+    model: Any, data: Data, batch: int, make_optimizer: MakeOptimizer, parameters: Any = None
+) -> Burst:
     """Mini-batch training in torch: fetch, forward, backward, update.
 
     **Arguments:**

@@ -297,3 +297,6 @@ def when(
         phi.add_incoming(value, before)
         phi.add_incoming(result, end)
     return phis
+
+
+check_spellings()

@@ -131,7 +131,7 @@ def _subtract(
     cold, after = b.append_basic_block("wide"), b.append_basic_block("reduced")
     b.cbranch(any_outside, cold, after).set_weights([1, 1 << 20])
     b.position_at_end(cold)
-    wide = b.call(_wide(v, reduction), [x, n, r, bits])
+    wide = b.call(_wide(v, reduction), [x, n, r, bits], cconv="preserve_allcc")
     wide_r, wide_bits = b.extract_value(wide, 0), b.extract_value(wide, 1)
     b.branch(after)
     b.position_at_end(after)
@@ -157,6 +157,7 @@ def _wide(v: Vectors, reduction: _Reduction) -> ir.Function:
     kind = ir.LiteralStructType([v.type, v.int_type])
     function = ir.Function(module, ir.FunctionType(kind, [v.type, v.type, v.type, v.int_type]), name)
     function.linkage = "internal"
+    function.calling_convention = "preserve_allcc"
     for attribute in ("noinline", "cold", "nounwind", "minsize", "optsize"):
         function.attributes.add(attribute)
     xs, scaled, rs, ns = function.args

@@ -4,5 +4,6 @@ from ftnn.nn._files import load as load
 from ftnn.nn._files import save as save
 from ftnn.nn._memory import Memory as Memory
 from ftnn.nn._network import Activation as Activation
+from ftnn.nn._network import MemoryNetwork as MemoryNetwork
 from ftnn.nn._network import Network as Network
 from ftnn.nn._transfer import Transfer as Transfer

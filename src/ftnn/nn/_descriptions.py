@@ -15,7 +15,7 @@ from ftnn.formula import Function, Mixed
 from ftnn.kernels import BACKENDS
 from ftnn.nn._connections import Connections
 from ftnn.nn._memory import Memory
-from ftnn.nn._network import Network
+from ftnn.nn._network import MemoryNetwork, Network
 from ftnn.nn._transfer import Transfer
 
 Description = dict[str, Any]
@@ -138,6 +138,23 @@ def _build_network(given: Any) -> Network:
     return net
 
 
+def _describe_memory_network(net: MemoryNetwork) -> Description:
+    return {
+        "in_features": net.in_features,
+        "hidden": net.memory.out_features,
+        "out_features": net.out_features,
+        "activation": net.activation,
+        "through_time": net.memory.through_time,
+        **_describe_functions(net.memory),
+    }
+
+
+def _build_memory_network(given: Any) -> MemoryNetwork:
+    sizes = [_take(given, name, int) for name in ("in_features", "hidden", "out_features")]
+    activation: Any = _take(given, "activation", str)
+    return MemoryNetwork(*sizes, _build_functions(given), activation, _take(given, "through_time", bool))
+
+
 def _describe_sequential(module: nn.Sequential) -> Description:
     return {"modules": [[name, describe(child)] for name, child in module.named_children()]}
 
@@ -156,6 +173,7 @@ _KINDS: dict[type[nn.Module], tuple[Callable[[Any], Description], Callable[[Any]
     Transfer: (_describe_layer, lambda given: Transfer(**_layer_arguments(given))),
     Memory: (lambda layer: {**_describe_layer(layer), "through_time": layer.through_time}, _build_memory),
     Network: (_describe_network, _build_network),
+    MemoryNetwork: (_describe_memory_network, _build_memory_network),
     nn.Sequential: (_describe_sequential, _build_sequential),
     nn.Linear: (
         lambda m: {"in_features": m.in_features, "out_features": m.out_features, "bias": m.bias is not None},

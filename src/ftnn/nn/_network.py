@@ -12,6 +12,7 @@ from ftnn.errors import FtnnError, ShapeError
 from ftnn.formula import Function, Mixed
 from ftnn.kernels import Backend
 from ftnn.nn._connections import AnyFunction, check_input, size
+from ftnn.nn._memory import Memory
 from ftnn.nn._transfer import Transfer
 
 Activation = Literal["logistic", "relu", "tanh"]
@@ -85,11 +86,9 @@ class Network(nn.Module):
             layer.reset_parameters(generator)
         self.reset_output(generator)
 
-    @torch.no_grad()
     def reset_output(self, generator: torch.Generator | None = None) -> None:
-        """Draw the output layer's weights anew, as the paper does; its bias starts at 0."""
-        self.output.weight.uniform_(-OUTPUT_RANGE, OUTPUT_RANGE, generator=generator)
-        self.output.bias.zero_()
+        """Draw the output layer's parameters anew."""
+        reset_linear(self.output, generator)
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, in_features) → (…, out_features), before any softmax."""
@@ -101,3 +100,64 @@ class Network(nn.Module):
 
     def extra_repr(self) -> str:
         return f"activation={self.activation}"
+
+
+class MemoryNetwork(nn.Module):
+    """A memory layer with an activation, then a linear output layer: the paper's model of sequences.
+
+    **Arguments:**
+
+    - `in_features`, `hidden`, `out_features`: the numbers of inputs, hidden units and outputs.
+    - `function`: a function with `C`, its own previous value.
+    - `activation`: `"logistic"`, `"relu"` or `"tanh"`.
+    - `through_time`: False takes the previous value as given; True is back-propagation through time.
+    - `device`, `dtype`: as for every torch module.
+
+    Shapes: (time, batch, in_features) → (time, batch, out_features).
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        hidden: int,
+        out_features: int,
+        function: AnyFunction = "memory",
+        activation: Activation = "logistic",
+        through_time: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ):
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise FtnnError(f"activation={activation!r} is not known; allowed are {', '.join(ACTIVATIONS)}")
+        self.in_features = in_features
+        self.out_features = out_features
+        self.activation: Activation = activation
+        self.memory = Memory(
+            in_features, hidden, function, through_time=through_time, device=device, dtype=dtype
+        )
+        self.output = nn.Linear(hidden, out_features, device=device, dtype=dtype)
+        reset_linear(self.output)
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw all parameters anew."""
+        self.memory.reset_parameters(generator)
+        reset_linear(self.output, generator)
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Run over a sequence, (time, batch, in_features), from a state, (batch, hidden, in_features), or from nothing.
+
+        Returns the outputs, (time, batch, out_features), before any softmax, and the new state.
+        """
+        sums, state = self.memory(x, state)
+        return self.output(ACTIVATIONS[self.activation](sums)), state
+
+    def extra_repr(self) -> str:
+        return f"activation={self.activation}"
+
+
+@torch.no_grad()
+def reset_linear(layer: nn.Linear, generator: torch.Generator | None = None) -> None:
+    """Draw a linear layer's weights as the paper does, uniform in ±0.1; its bias starts at 0."""
+    layer.weight.uniform_(-OUTPUT_RANGE, OUTPUT_RANGE, generator=generator)
+    layer.bias.zero_()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ftnn.errors import FtnnError
 from ftnn.kernels import cpu_available, program, signature
 from ftnn.nn import Activation, Transfer
+from ftnn.nn._connections import Connections
 from ftnn.nn._network import ACTIVATIONS
 from ftnn.training._problem import Array, Problem
 
@@ -90,7 +91,7 @@ def _why_not_compiled(module: nn.Module, settings: Settings, optimizer: MakeOpti
         return "some parameters are frozen"
     if any(nn.utils.parametrize.is_parametrized(part) for part in module.modules()):
         return "some parameters are parametrised"
-    if any(isinstance(part, Transfer) and part.bias is None for part in module.modules()):
+    if any(isinstance(part, Connections) and part.bias is None for part in module.modules()):
         return "a layer has no bias"
     return "" if cpu_available() else "LLVM cannot be loaded"
 

@@ -19,7 +19,7 @@ from torch import nn
 from ftnn.errors import FtnnError
 from ftnn.nn import Network
 from ftnn.nn._descriptions import describe
-from ftnn.nn._network import OUTPUT_RANGE
+from ftnn.nn._network import reset_linear
 from ftnn.training import _engines
 from ftnn.training._checkpoint import Checkpoint, Position, State
 from ftnn.training._engines import Engine, EngineName, MakeOptimizer
@@ -259,10 +259,7 @@ class _Run:
         """A new output layer for a hidden one, drawn by seed."""
         like = self.net.output.weight
         head = nn.Linear(self.net.layers[layer - 1].out_features, self.net.out_features, dtype=like.dtype)
-        with torch.no_grad():
-            generator = torch_generator(self.settings.seed, Purpose.output, layer - 1)
-            head.weight.uniform_(-OUTPUT_RANGE, OUTPUT_RANGE, generator=generator)
-            head.bias.zero_()
+        reset_linear(head, torch_generator(self.settings.seed, Purpose.output, layer - 1))
         return head.to(like.device)
 
     # --- a stage ---

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ftnn.nn import Network
+from ftnn.nn import MemoryNetwork, Network
+from ftnn.nn._network import reset_linear
 
 
 class Purpose(IntEnum):
@@ -35,8 +36,9 @@ def torch_generator(seed: int, purpose: Purpose, layer: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(stream(seed, purpose, layer).integers(2**63)))
 
 
-def initialise(net: Network, seed: int) -> None:
+def initialise(net: Network | MemoryNetwork, seed: int) -> None:
     """Draw a network's parameters by seed: each layer's do not depend on how many others there are."""
-    for number, layer in enumerate(net.layers):
+    layers = [net.memory] if isinstance(net, MemoryNetwork) else net.layers
+    for number, layer in enumerate(layers):
         layer.reset_parameters(torch_generator(seed, Purpose.hidden, number))
-    net.reset_output(torch_generator(seed, Purpose.output, len(net.layers) - 1))
+    reset_linear(net.output, torch_generator(seed, Purpose.output, len(layers) - 1))

@@ -1,0 +1,183 @@
+"""Rows for people: ratios first, then milliseconds, then the others; and a bar for each function."""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.table import Table
+from rich.text import Text
+
+from ftnn.bench._rows import Row
+from ftnn.bench._systems import FTNN, TITLES
+from ftnn.bench._workloads import WORKLOADS, Workload
+from ftnn.formula import catalogue
+
+BAR = 40
+"""Columns of the longest bar."""
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_SETTINGS = ("batch", "width", "density")
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table as texts, for a terminal or for Markdown."""
+
+    header: tuple[str, ...]
+    lines: tuple[tuple[str, ...], ...]
+
+
+def by_workload(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.workload, []).append(row)
+    return found
+
+
+def _by_task(rows: Iterable[Row]) -> list[dict[str, Row]]:
+    """The systems' rows by name, for each task."""
+    found: dict[object, dict[str, Row]] = {}
+    for row in rows:
+        found.setdefault(row.task, {})[row.system] = row
+    return list(found.values())
+
+
+def _varying(rows: Sequence[Row]) -> list[str]:
+    """The settings that tell tasks apart."""
+    return [name for name in _SETTINGS if len({getattr(row, name) for row in rows}) > 1]
+
+
+def grid(workload: Workload, rows: Sequence[Row]) -> Grid:
+    """The rows of one workload, a line for each task."""
+    systems = [name for name in TITLES if any(row.system == name for row in rows)]
+    others = [name for name in systems if name not in (FTNN, workload.yardstick)]
+    settings = _varying(rows)
+    header = ["function", "formula", *settings]
+    if workload.yardstick is not None:
+        header.append(f"× {TITLES[workload.yardstick]}")
+    header.append(f"ftnn, {workload.unit}")
+    if workload.yardstick is not None:
+        header.append(TITLES[workload.yardstick])
+    for name in others:
+        header += (TITLES[name], "ftnn is better by")
+    lines: list[tuple[str, ...]] = []
+    for task in _by_task(rows):
+        own = task.get(FTNN)
+        if own is None:
+            continue
+        line = [own.function, catalogue[own.function].formula]
+        line += (f"{getattr(own, name):g}" for name in settings)
+        if workload.yardstick is not None:
+            line.append(_number(own.times_mlp))
+        line.append(_measured(own))
+        if workload.yardstick is not None:
+            line.append(_measured(task.get(workload.yardstick)))
+        for name in others:
+            line += (_measured(task.get(name)), _better(own, task.get(name)))
+        lines.append(tuple(line))
+    return Grid(tuple(header), tuple(lines))
+
+
+def _cost(row: Row | None) -> float | None:
+    return None if row is None else row.mib if row.ms is None else row.ms
+
+
+def _number(value: float | None) -> str:
+    """Three digits, without exponents."""
+    if value is None:
+        return ""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def _measured(row: Row | None) -> str:
+    """The median, with the quartiles where there are any."""
+    cost = _cost(row)
+    if row is None or cost is None:
+        return ""
+    spread = f" ({_number(row.low_ms)}-{_number(row.high_ms)})" if row.low_ms is not None else ""
+    return f"{_number(cost)}{spread}{'*' if row.note else ''}"
+
+
+def _better(own: Row, other: Row | None) -> str:
+    mine, theirs = _cost(own), _cost(other)
+    return "" if mine is None or theirs is None or mine <= 0 else f"{_number(theirs / mine)} ×"
+
+
+def remarks(rows: Iterable[Row]) -> list[str]:
+    """What the stars in a table stand for."""
+    return sorted({f"* {TITLES[row.system]}: {row.note}" for row in rows if row.note})
+
+
+def table(workload: Workload, rows: Sequence[Row]) -> Table:
+    """For a terminal."""
+    found = grid(workload, rows)
+    made = Table(title=f"{workload.name}: {workload.title}", title_justify="left", box=None, pad_edge=False)
+    for n, name in enumerate(found.header):
+        made.add_column(name, justify="left" if n < 2 else "right", style="bold" if "×" in name else "")
+    for line in found.lines:
+        made.add_row(*map(Text, line))  # as texts: brackets would be markup
+    return made
+
+
+def chart(workload: Workload, rows: Sequence[Row]) -> list[str]:
+    """A bar for each task's ratio to the yardstick, and a mark at 1; empty where there is no yardstick."""
+    settings = _varying(rows)
+    bars = [row for row in rows if row.system == FTNN and row.times_mlp is not None]
+    if workload.yardstick is None or not bars:
+        return []
+    labels = [
+        " ".join([row.function, *(f"{name} {getattr(row, name):g}" for name in settings)]) for row in bars
+    ]
+    longest = max(1.25, *(row.times_mlp or 0 for row in bars))
+    widest = max(map(len, labels))
+    mark = round(BAR / longest)
+    lines = [f"{'':{widest}}  {'':{mark}}1 = {TITLES[workload.yardstick]}"]
+    for label, row in zip(labels, bars, strict=True):
+        ratio = row.times_mlp or 0.0
+        lines.append(f"{label:{widest}}  {_bar(ratio / longest, mark)} {_number(ratio)}")
+    return lines
+
+
+def _bar(share: float, mark: int) -> str:
+    """`share` of the longest bar, to an eighth of a column, with a line at column `mark`."""
+    eighths = round(8 * BAR * share)
+    cells = list("█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()) + [" "] * (BAR + 1)
+    if cells[mark] == " ":
+        cells[mark] = "│"
+    return "".join(cells[: BAR + 1])
+
+
+def markdown(rows: Iterable[Row]) -> str:
+    """All workloads as Markdown tables, for `docs/performance.md`."""
+    parts: list[str] = [machine()]
+    for name, some in by_workload(rows).items():
+        found = grid(WORKLOADS[name], some)
+        parts += [f"## {name}: {WORKLOADS[name].title}", _markdown_table(found)]
+        parts += remarks(some)
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_table(found: Grid) -> str:
+    def line(cells: Iterable[str]) -> str:
+        return f"| {' | '.join(cell.replace('*', chr(92) + '*') for cell in cells)} |"
+
+    under = "|".join(["---", "---", *["---:"] * (len(found.header) - 2)])
+    return "\n".join([line(found.header), f"|{under}|", *map(line, found.lines)])
+
+
+def machine() -> str:
+    """What it was measured on."""
+    versions = f"torch {torch.__version__}, Python {platform.python_version()}"
+    return f"{_processor()}, {torch.get_num_threads()} threads; {versions}."
+
+
+def _processor() -> str:
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1] if found else platform.processor() or platform.machine()

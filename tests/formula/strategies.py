@@ -1,0 +1,165 @@
+"""Formulas for hypothesis to draw."""
+
+from __future__ import annotations
+
+import keyword
+from collections import Counter
+from collections.abc import Callable
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ftnn.formula._expr import Call, Expr, Number, call, number, postorder, symbol
+from ftnn.formula._ops import FUNCTIONS, OPS, Domain
+from ftnn.formula._parse import _constant
+
+# --- any expression at all, for what concerns text ---
+
+COMPARISONS = tuple(name for name, op in OPS.items() if op.is_comparison)
+_PLAIN = tuple(name for name, op in OPS.items() if not op.is_comparison and name != "where")
+
+names = st.one_of(
+    st.sampled_from(["x", "C", "p", "q", "beta", "gamma", "E", "I", "S", "N", "lambda_", "a", "b", "c"]),
+    st.from_regex(r"[A-Za-z_][A-Za-z_0-9]{0,8}", fullmatch=True).filter(
+        lambda name: not keyword.iskeyword(name) and name not in FUNCTIONS and name != "pi"
+    ),
+)
+numbers = st.one_of(
+    st.integers(-20, 20),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.floats(-10, 10),
+    st.just(3.141592653589793),
+)
+
+
+def _compound(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
+    def apply(op: str) -> st.SearchStrategy[Expr]:
+        return st.tuples(*[inner] * OPS[op].arity).map(lambda args: _written(op, *args))
+
+    condition = st.builds(call, st.sampled_from(COMPARISONS), inner, inner)
+    where = st.builds(lambda c, a, b: call("where", c, a, b), condition, inner, inner)
+    return st.one_of(st.sampled_from(_PLAIN).flatmap(apply), where)
+
+
+def _written(op: str, *args: Expr) -> Expr:
+    """As the parser reads it: a minus in front of a number belongs to the number."""
+    if op == "neg" and isinstance(args[0], Number):
+        return number(-args[0].value)
+    return call(op, *args)
+
+
+def _is_finite(expr: Expr) -> bool:
+    """Whether the parser takes it: it refuses numbers beyond float64, such as 9**9**9."""
+    found = (_constant(part) for part in postorder(expr))
+    return all(value is None or abs(value) < float("inf") for value in found)
+
+
+expressions: st.SearchStrategy[Expr] = st.recursive(
+    st.one_of(names.map(symbol), numbers.map(number)), _compound, max_leaves=25
+).filter(_is_finite)
+
+# --- smooth formulas, for what concerns derivatives ---
+
+OTHER_SIDE: dict[str, tuple[Domain, ...]] = {
+    "abs": ((-2.0, -0.2),),
+    "sign": ((-2.0, -0.2),),
+    "rect": ((-2.0, -0.2),),
+    "relu": ((-2.0, -0.2),),
+    "step": ((-2.0, -0.2),),
+    "min": ((0.1, 2.0), (-2.0, -0.1)),
+    "max": ((-2.0, -0.1), (0.1, 2.0)),
+}
+"""Where an operation is as smooth as in its test domain, but across its kink. (On the other side of `rect_ada`,
+decree and truth differ.)"""
+
+_BELOW, _ABOVE = (-2.0, -0.1), (0.1, 2.0)
+
+
+@st.composite
+def within(draw: st.DrawFn, inner: Expr, domain: Domain) -> Expr:
+    """`inner` squashed into `domain`, by one of three functions."""
+    low, high = domain
+    middle, half = (low + high) / 2, (high - low) / 2
+    squash = draw(st.sampled_from(["logistic", "sin", "tanh"]))
+    if squash == "logistic":
+        return call("add", number(low), call("mul", number(high - low), call("logistic", inner)))
+    return call("add", number(middle), call("mul", number(half), call(squash, inner)))
+
+
+leaves = st.sampled_from([symbol(name) for name in ("x", "p", "q", "r")])
+
+
+@st.composite
+def smooth(draw: st.DrawFn, depth: int, outermost: str | None = None) -> Expr:
+    """An expression at least `depth` operations deep, whose every operation is used within its domain."""
+    if depth == 0:
+        return draw(leaves)
+    op = outermost or draw(st.sampled_from(tuple(OPS)))
+    if op == "where" or OPS[op].is_comparison:
+        return draw(_selection(depth, draw(st.sampled_from(COMPARISONS)) if op == "where" else op))
+    if op == "pow" and draw(st.booleans()):
+        return call("pow", draw(smooth(depth - 1)), number(draw(st.sampled_from([2, 3]))))
+    domains = draw(st.sampled_from([OPS[op].domain, OTHER_SIDE.get(op, OPS[op].domain)]))
+    deep = draw(st.integers(0, len(domains) - 1))
+    args = [draw(smooth(depth - 1 if n == deep else draw(st.integers(0, 1)))) for n in range(len(domains))]
+    if op in ("add", "sub", "mul", "neg"):
+        return call(op, *args)
+    return call(op, *(draw(within(arg, domain)) for arg, domain in zip(args, domains, strict=True)))
+
+
+@st.composite
+def _selection(draw: st.DrawFn, depth: int, op: str) -> Expr:
+    """A `where` whose condition's two sides are kept apart, or are one and the same."""
+    left = draw(within(draw(smooth(0)), _BELOW))
+    right = left if draw(st.booleans()) else draw(within(draw(smooth(0)), _ABOVE))
+    if draw(st.booleans()):
+        left, right = right, left
+    branches = draw(st.permutations([draw(smooth(depth - 1)), draw(smooth(draw(st.integers(0, 1))))]))
+    return call("where", call(op, left, right), *branches)
+
+
+@st.composite
+def smooth_formulas(draw: st.DrawFn, op: str | None = None) -> Expr:
+    """An expression in x and a parameter at least, four operations deep or more, with `op` among them."""
+    first, second = draw(smooth(draw(st.integers(3, 5)), op)), draw(smooth(3))
+    return call("add", call("mul", symbol("p"), first), call("mul", symbol("x"), second))
+
+
+def survey(check: Callable[[Expr], None], least: int = 20, each: int = 5) -> tuple[set[Expr], Counter[str]]:
+    """Checks formulas until every operation occurred in `least` of them, at least `each` times as the main one.
+
+    Returns the formulas, and in how many of them each operation occurred.
+    """
+    seen: set[Expr] = set()
+    counts: Counter[str] = Counter()
+
+    def look(op: str, most: int) -> None:
+        @settings(max_examples=most, suppress_health_check=list(HealthCheck))
+        @given(smooth_formulas(op))
+        def one(expr: Expr) -> None:
+            if expr not in seen:
+                check(expr)
+                seen.add(expr)
+                counts.update(operations(expr))
+
+        one()
+
+    for op in OPS:
+        look(op, each)
+    for op in OPS:
+        if counts[op] < least:
+            look(op, least + each)
+    return seen, counts
+
+
+def operations(expr: Expr) -> set[str]:
+    """The operations that occur in an expression."""
+    return {part.op for part in postorder(expr) if isinstance(part, Call)}
+
+
+def depth_of(expr: Expr) -> int:
+    """How many operations stand within each other."""
+    depth: dict[Expr, int] = {}
+    for part in postorder(expr):
+        depth[part] = 1 + max(depth[arg] for arg in part.args) if isinstance(part, Call) else 0
+    return depth[expr]
