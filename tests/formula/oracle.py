@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,20 +15,39 @@ def _sign(a: Any) -> int:
     return (a > 0) - (a < 0)
 
 
-MEANING: dict[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "div": lambda a, b: a / b,
-    "neg": lambda a: -a,
-    "pow": lambda a, b: mpmath.power(a, b),
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-    "where": lambda condition, a, b: a if condition else b,
+def _logistic(a: Any) -> Any:
+    return 1 / (1 + mpmath.exp(-a))
+
+
+def _softplus(a: Any) -> Any:
+    return mpmath.log(1 + mpmath.exp(a))
+
+
+def _gauss(a: Any) -> Any:
+    return mpmath.exp(-(a**2))
+
+
+def _positive(a: Any) -> Any:
+    return max(a, mpmath.mpf(0))
+
+
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "pow": mpmath.power,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "min": min,
+    "max": max,
+}
+_UNARY: dict[str, Callable[[Any], Any]] = {
+    "neg": operator.neg,
     "exp": mpmath.exp,
     "log": mpmath.log,
     "log1p": mpmath.log1p,
@@ -46,17 +66,22 @@ MEANING: dict[str, Callable[..., Any]] = {
     "coth": mpmath.coth,
     "sech": mpmath.sech,
     "csch": mpmath.csch,
-    "logistic": lambda a: 1 / (1 + mpmath.exp(-a)),
-    "softplus": lambda a: mpmath.log(1 + mpmath.exp(a)),
-    "gauss": lambda a: mpmath.exp(-(a**2)),
+    "logistic": _logistic,
+    "softplus": _softplus,
+    "gauss": _gauss,
     "erf": mpmath.erf,
-    "rect": lambda a: max(a, mpmath.mpf(0)),
-    "rect_ada": lambda a: max(a, mpmath.mpf(0)),
-    "relu": lambda a: max(a, mpmath.mpf(0)),
+    "rect": _positive,
+    "rect_ada": _positive,
+    "relu": _positive,
     "step": lambda a: int(a >= 0),
-    "min": min,
-    "max": max,
 }
+
+
+def _where(condition: bool, a: Any, b: Any) -> Any:
+    return a if condition else b
+
+
+MEANING: dict[str, Callable[..., Any]] = {**_UNARY, **_BINARY, "where": _where}
 
 
 def evaluate(expr: Expr, values: Mapping[str, Any]) -> Any:

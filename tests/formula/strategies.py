@@ -37,7 +37,7 @@ def _compound(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
         return st.tuples(*[inner] * OPS[op].arity).map(lambda args: _written(op, *args))
 
     condition = st.builds(call, st.sampled_from(COMPARISONS), inner, inner)
-    where = st.builds(lambda c, a, b: call("where", c, a, b), condition, inner, inner)
+    where = st.builds(call, st.just("where"), condition, inner, inner)
     return st.one_of(st.sampled_from(_PLAIN).flatmap(apply), where)
 
 
@@ -69,7 +69,7 @@ OTHER_SIDE: dict[str, tuple[Domain, ...]] = {
     "min": ((0.1, 2.0), (-2.0, -0.1)),
     "max": ((-2.0, -0.1), (0.1, 2.0)),
 }
-"""Where an operation is as smooth as in its test domain, but across its kink. (On the other side of `rect_ada`,
+"""Where an operation is as smooth as in its test domain, but across its kink. (Across that of `rect_ada`,
 decree and truth differ.)"""
 
 _BELOW, _ABOVE = (-2.0, -0.1), (0.1, 2.0)
@@ -125,8 +125,10 @@ def smooth_formulas(draw: st.DrawFn, op: str | None = None) -> Expr:
     return call("add", call("mul", symbol("p"), first), call("mul", symbol("x"), second))
 
 
-def survey(check: Callable[[Expr], None], least: int = 20, each: int = 5) -> tuple[set[Expr], Counter[str]]:
-    """Checks formulas until every operation occurred in `least` of them, at least `each` times as the main one.
+def survey(
+    check: Callable[[Expr], None], least: int = 20, total: int = 200
+) -> tuple[set[Expr], Counter[str]]:
+    """Checks `total` formulas or more, until every operation occurred in `least` of them.
 
     Returns the formulas, and in how many of them each operation occurred.
     """
@@ -134,7 +136,7 @@ def survey(check: Callable[[Expr], None], least: int = 20, each: int = 5) -> tup
     counts: Counter[str] = Counter()
 
     def look(op: str, most: int) -> None:
-        @settings(max_examples=most, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=most, suppress_health_check=[HealthCheck.too_slow])
         @given(smooth_formulas(op))
         def one(expr: Expr) -> None:
             if expr not in seen:
@@ -144,11 +146,12 @@ def survey(check: Callable[[Expr], None], least: int = 20, each: int = 5) -> tup
 
         one()
 
-    for op in OPS:
-        look(op, each)
-    for op in OPS:
-        if counts[op] < least:
-            look(op, least + each)
+    most = 0
+    while len(seen) < total or any(counts[op] < least for op in OPS):
+        most += 4  # hypothesis begins with the same ones again, which are not checked again
+        for op in sorted(OPS, key=lambda op: counts[op]):
+            if most == 4 or counts[op] < least or len(seen) < total:
+                look(op, most)
     return seen, counts
 
 

@@ -22,7 +22,6 @@ class Compiled:
     """Machine code for whole arrays, with the texts it came from."""
 
     call: Callable[..., Any]
-    assembly: str
     code: str
 
     def __call__(self, *arrays: NDArray[Any]) -> Any:
@@ -77,7 +76,6 @@ def compile_map(
     parsed.verify()
     passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
     passes.getModulePassManager().run(parsed, passes)
-    assembly = machine.emit_assembly(parsed)
     engine = llvm.create_mcjit_compiler(parsed, machine)
     engine.finalize_object()
     pointers = [ctypes.c_void_p] * (results + arity)
@@ -95,4 +93,4 @@ def compile_map(
         function(*(a.ctypes.data for a in (*outputs, *inputs)), padded)
         return outputs[0][:count] if results == 1 else tuple(a[:count] for a in outputs)
 
-    return Compiled(call, assembly, code)
+    return Compiled(call, code)

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 import ftnn
 from ftnn import Mixed
 from ftnn.errors import FtnnError, ModelFileError
-from ftnn.nn import Memory, Network, Transfer
+from ftnn.nn import Memory, MemoryNetwork, Network, Transfer
 from ftnn.nn._files import FORMAT_VERSION, _digest
 
 WAVE = ftnn.Function("a*sin(b*x) + c*x*v", init={"b": (0.1, 2 / 3)}, constants={"v": (-1, 0.1)})
@@ -44,6 +44,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     "one kind mixed": lambda: Transfer(3, 2, Mixed(["F08"])),
     "memory": lambda: Memory(3, 2, through_time=True),
     "mixed memory": lambda: Memory(3, 2, Mixed(["memory", "p*x + C*u**2"]), bias=False),
+    "a memory network": lambda: MemoryNetwork(3, 4, 2, "tanh(p*x + C)", "tanh", through_time=True),
     "a network": lambda: Network(3, [4, 5], 2, ["F08", Mixed(["F12", WAVE])], "relu"),
     "a network without hidden layers": lambda: Network(3, [], 2),
     "a sequence": lambda: nn.Sequential(

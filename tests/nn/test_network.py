@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import ftnn
 from ftnn.errors import FtnnError, ShapeError
-from ftnn.nn import Network, Transfer
+from ftnn.nn import Memory, MemoryNetwork, Network, Transfer
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "logistic": lambda x: 1 / (1 + np.exp(-x)),
@@ -150,3 +150,52 @@ def test_the_backend_is_that_of_every_layer():
 def test_wrong_arguments_are_refused(arguments: Any, kind: Any, message: str):
     with pytest.raises(kind, match=message):
         Network(*arguments)
+
+
+# ---- a network that remembers
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_a_memory_network_is_its_memory_an_activation_and_a_linear_output(activation: Any):
+    net = MemoryNetwork(3, 5, 2, "p*x + q*C", activation, through_time=True, dtype=torch.float64)
+    alone = Memory(3, 5, "p*x + q*C", through_time=True, dtype=torch.float64)
+    alone.load_state_dict(net.memory.state_dict())
+    x, start = torch.randn(6, 4, 3, dtype=torch.float64), torch.randn(4, 5, 3, dtype=torch.float64)
+    for state in (None, start):
+        sums, wanted_state = alone(x, state)
+        weight, bias = net.output.weight.detach().numpy(), net.output.bias.detach().numpy()
+        wanted = ACTIVATIONS[activation](sums.detach().numpy()) @ weight.T + bias
+        y, end = net(x, state)
+        np.testing.assert_allclose(y.detach().numpy(), wanted, rtol=1e-12)
+        torch.testing.assert_close(end, wanted_state)
+
+
+def test_a_memory_network_starts_reproducibly_and_is_a_torch_module():
+    net = MemoryNetwork(10, 20, 10)
+    net.reset_parameters(torch.Generator().manual_seed(0))
+    first = copy.deepcopy(net.state_dict())
+    assert 0.09 < net.output.weight.abs().max() <= 0.1
+    assert net.output.bias.abs().sum() == 0
+    net.reset_parameters()
+    assert not torch.equal(net.state_dict()["memory.theta.q"], first["memory.theta.q"])
+    net.reset_parameters(torch.Generator().manual_seed(0))
+    assert all(torch.equal(net.state_dict()[name], tensor) for name, tensor in first.items())
+    x = torch.randn(4, 2, 10)
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        torch.testing.assert_close(other(x), net(x), rtol=0, atol=0)
+    assert "activation=logistic" in repr(net)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        ((3, 5, 2, "F12"), FtnnError, r"has no C.*use ftnn\.nn\.Transfer"),
+        ((3, 5, 2, "memory", "gelu"), FtnnError, "activation='gelu' is not known"),
+        ((3, 0, 2), ShapeError, "hidden must be a whole number"),
+        ((3, [5], 2), ShapeError, "hidden must be a whole number"),
+        ((3, 5, 0), ShapeError, "out_features must be a whole number"),
+    ],
+)
+def test_wrong_arguments_of_a_memory_network_are_refused(arguments: Any, kind: Any, message: str):
+    with pytest.raises(kind, match=message):
+        MemoryNetwork(*arguments)

@@ -37,13 +37,13 @@ def bench(
     """
     choice, notes = choose(workloads, functions, quick=quick, compile=compile)
     beside = Console(stderr=True, highlight=False)
-    beside.print(machine(), *notes, sep="\n", markup=False)
+    beside.print(machine(), *(notes if json else ()), sep="\n", markup=False, soft_wrap=True)
     rows: list[Row] = []
     with beside.status("") as status:
 
         def say(text: str) -> None:
             # A terminal shows what is being done now; a file is told only when it begins.
-            status.update(text) if beside.is_terminal else print(text, file=sys.stderr, flush=True)
+            status.update(text) if beside.is_terminal else print(text, file=sys.stderr)
 
         rows.extend(run(choice, say))
     if markdown_file is not None:
@@ -62,6 +62,7 @@ def show(rows: Sequence[Row], notes: Sequence[str] = ()) -> None:
         console.width = _WIDE
     for name, some in by_workload(rows).items():
         workload = WORKLOADS[name]
+        console.print(f"{name}: {workload.title}", style="bold", markup=False)
         console.print(table(workload, some))
         for line in (*remarks(some), "", *chart(workload, some), ""):
             console.print(line, markup=False)

@@ -62,8 +62,7 @@ def grid(workload: Workload, rows: Sequence[Row]) -> Grid:
     header.append(f"ftnn, {workload.unit}")
     if workload.yardstick is not None:
         header.append(TITLES[workload.yardstick])
-    for name in others:
-        header += (TITLES[name], "ftnn is better by")
+    header += (f"{TITLES[name]} / ftnn" for name in others)
     lines: list[tuple[str, ...]] = []
     for task in _by_task(rows):
         own = task.get(FTNN)
@@ -76,8 +75,7 @@ def grid(workload: Workload, rows: Sequence[Row]) -> Grid:
         line.append(_measured(own))
         if workload.yardstick is not None:
             line.append(_measured(task.get(workload.yardstick)))
-        for name in others:
-            line += (_measured(task.get(name)), _better(own, task.get(name)))
+        line += (_compared(own, task.get(name)) for name in others)
         lines.append(tuple(line))
     return Grid(tuple(header), tuple(lines))
 
@@ -99,12 +97,16 @@ def _measured(row: Row | None) -> str:
     if row is None or cost is None:
         return ""
     spread = f" ({_number(row.low_ms)}-{_number(row.high_ms)})" if row.low_ms is not None else ""
-    return f"{_number(cost)}{spread}{'*' if row.note else ''}"
+    return f"{_number(cost)}{spread}"
 
 
-def _better(own: Row, other: Row | None) -> str:
+def _compared(own: Row, other: Row | None) -> str:
+    """How many times ftnn's cost another system's is, and that cost."""
     mine, theirs = _cost(own), _cost(other)
-    return "" if mine is None or theirs is None or mine <= 0 else f"{_number(theirs / mine)} ×"
+    if other is None or mine is None or theirs is None:
+        return ""
+    times = f"{_number(theirs / mine)} × " if mine > 0 else ""
+    return f"{times}({_number(theirs)}{'*' if other.note else ''})"
 
 
 def remarks(rows: Iterable[Row]) -> list[str]:
@@ -115,7 +117,7 @@ def remarks(rows: Iterable[Row]) -> list[str]:
 def table(workload: Workload, rows: Sequence[Row]) -> Table:
     """For a terminal."""
     found = grid(workload, rows)
-    made = Table(title=f"{workload.name}: {workload.title}", title_justify="left", box=None, pad_edge=False)
+    made = Table(box=None, pad_edge=False)
     for n, name in enumerate(found.header):
         made.add_column(name, justify="left" if n < 2 else "right", style="bold" if "×" in name else "")
     for line in found.lines:

@@ -50,7 +50,7 @@ class Broadcast(nn.Module):
         if name not in FORMULAS:
             raise ValueError(f"{like.function.formula!r} is not written out in plain torch")
         self._formula = FORMULAS[name]
-        self.parameters_ = nn.ParameterList(m.detach().clone() for m in like.theta.tensors())
+        self.matrices = nn.ParameterList(m.detach().clone() for m in like.theta.tensors())
         for n, constant in enumerate(like.constants.tensors()):
             self.register_buffer(f"constant_{n}", constant.detach().clone())
         self._constants = len(like.constants)
@@ -58,7 +58,7 @@ class Broadcast(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         constants = [self.get_buffer(f"constant_{n}") for n in range(self._constants)]
-        out = self._formula(x[:, :, None], *self.parameters_, *constants).sum(1)
+        out = self._formula(x[:, :, None], *self.matrices, *constants).sum(1)
         return out if self.bias is None else out + self.bias
 
 

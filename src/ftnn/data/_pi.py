@@ -3,7 +3,6 @@
 import operator
 from typing import SupportsIndex
 
-import mpmath
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +24,8 @@ def pi_digits(n: SupportsIndex) -> NDArray[np.int64]:
 
 def _digits(count: int, guard: int) -> str:
     """The first `count` digits, found by rounding π to `guard` more and cutting these off."""
+    import mpmath  # here, because `import ftnn` is to be quick
+
     while True:
         # A context of our own: the caller's mpmath precision stays as it is, in other threads too.
         context = mpmath.MPContext()

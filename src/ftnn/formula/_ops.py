@@ -167,7 +167,7 @@ def check(rows: Iterable[Op]) -> Mapping[str, Op]:
             raise ValueError(f"operation {row.name!r} has no spelling for {', '.join(missing)}")
         if not 1 <= row.arity <= len(ARGUMENTS) or any(low >= high for low, high in row.domain):
             raise ValueError(f"operation {row.name!r} has no usable test domain: {row.domain}")
-        for rules in (row.derivative, row.by_parameter or row.derivative):
+        for rules in (row.derivative, row.derivatives(by_parameter=True)):
             if len(rules) != row.arity or not all(rules):
                 raise ValueError(
                     f"operation {row.name!r} takes {row.arity} arguments but has derivatives {rules}"

@@ -137,9 +137,13 @@ def _python(source: str, text: str, indent: int) -> ast.expr:
             warnings.simplefilter("ignore")  # Python warns of `1if` and the like, which are refused anyway
             return ast.parse(source, mode="eval").body
     except SyntaxError as error:
-        start = indent + max((error.offset or 1) - 1, 0)
+        first, behind = (
+            error.offset or len(source) + 1,
+            error.end_offset or 0,
+        )  # no place: the text ends too soon
+        start, end = indent + first - 1, indent + max(first + 1, behind) - 1
         raise FormulaError(
-            f"this is not a formula: {error.msg}; {_ALLOWED}", text=text, start=start
+            f"this is not a formula: {error.msg}; {_ALLOWED}", text=text, start=start, end=end
         ) from None
     except (MemoryError, RecursionError, ValueError):
         raise FormulaError(_TOO_DEEP, text=text, end=len(text)) from None

@@ -19,7 +19,7 @@ from ftnn.kernels import _templates as templates
 from ftnn.kernels._llvm import Code, compiled, lanes
 from ftnn.kernels._pool import run
 from ftnn.kernels._program import Program
-from ftnn.kernels._templates import TILE
+from ftnn.kernels._templates import LEAST_INPUTS, TILE
 from ftnn.kernels._vector import DType
 
 CHUNK = 1024
@@ -141,6 +141,12 @@ def _tiles(x_t: Tensor, start: int, stop: int, dtype: DType, least: int) -> list
     return tiles
 
 
+def _least_zeros(matrices: Sequence[Tensor]) -> int:
+    """How many zeros make a list of their own; never, where a matrix is not finite, as 0·∞ is not 0."""
+    skips = len(matrices[0]) >= LEAST_INPUTS and all(bool(m.sum().isfinite()) for m in matrices)
+    return LEAST_ZEROS if skips else TILE + 1
+
+
 def transfer(program: Program, x: Tensor, matrices: Sequence[Tensor]) -> Tensor:
     """F ⊙ x, (batch, out), of x (batch, in) and matrices (in, out)."""
     dtype = _DTYPES[x.dtype]
@@ -151,10 +157,10 @@ def transfer(program: Program, x: Tensor, matrices: Sequence[Tensor]) -> Tensor:
     if not out.numel() or not inputs:
         return out.zero_()
     x_t = x.t().contiguous()
-    columns = _columns(matrices, width)
+    columns, least = _columns(matrices, width), _least_zeros(matrices)
     for start in range(0, batch, CHUNK):
         stop = min(start + CHUNK, batch)
-        tiles = _tiles(x_t, start, stop, dtype, LEAST_ZEROS)
+        tiles = _tiles(x_t, start, stop, dtype, least)
         if not _forward(program, dtype, tiles, columns, out):
             # F(0) is not finite: zeros are evaluated like all others.
             _forward(program, dtype, _tiles(x_t, start, stop, dtype, TILE + 1), columns, out)
@@ -219,7 +225,7 @@ def transfer_backward(
     down = x.new_zeros(inputs, batch) if by_x else None
     if batch and inputs and out:
         code = _backward_code(program, dtype, by_x, by_parameters)
-        x_t, grad = x.t().contiguous(), grad.contiguous()
+        x_t, grad, least = x.t().contiguous(), grad.contiguous(), _least_zeros(matrices)
         for part in _columns(matrices, width):
             if part.row_length == out and part.wanted == part.vectors * width:
                 errors, found, below = grad, gradients, down
@@ -229,7 +235,7 @@ def transfer_backward(
                 below = torch.zeros_like(down) if down is not None else None
             for start in range(0, batch, CHUNK):
                 stop = min(start + CHUNK, batch)
-                tiles = _tiles(x_t, start, stop, dtype, LEAST_ZEROS)
+                tiles = _tiles(x_t, start, stop, dtype, least)
                 _backward(code, dtype, tiles, part, errors, found, below, first=start == 0)
             if errors is not grad:
                 for name, strip in found.items():

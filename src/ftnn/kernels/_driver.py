@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ftnn.errors import FtnnError
+from ftnn.errors import FtnnError, ShapeError
 from ftnn.formula._expr import INPUT, call, symbol
 from ftnn.kernels import _epoch, _templates
 from ftnn.kernels._llvm import Code, compiled, lanes
 from ftnn.kernels._program import Program, program
-from ftnn.kernels._templates import BackwardArgs, ForwardArgs, MemoryArgs
+from ftnn.kernels._templates import LEAST_INPUTS, BackwardArgs, ForwardArgs, MemoryArgs
 from ftnn.kernels._vector import DType
 
 Activation = Literal["logistic", "relu", "tanh"]
@@ -50,7 +50,7 @@ class Samples:
 
     @classmethod
     def of(cls, x: Array, dtype: DType) -> Samples:
-        x = np.ascontiguousarray(x, dtype=dtype)
+        x = _plain(x, dtype)
         count, features = x.shape
         none = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, dtype)
         if x.size == 0 or np.count_nonzero(x) >= SPARSE * x.size:
@@ -83,6 +83,11 @@ class Steps:
     right: int
     """How many samples were classified rightly, before their own update."""
     finite: bool
+
+
+def _plain(array: Array, dtype: Any) -> Array:
+    """An array as compiled code knows it. It was compiled for writable ones, though it writes to none of these."""
+    return np.require(array, dtype, ["C", "A", "W"])
 
 
 def _room(shape: int | tuple[int, ...], dtype: Any) -> Array:
@@ -156,7 +161,8 @@ class Network:
         self._bias, self._g_sum = _room(totals[3], dtype), _room(totals[3], dtype)
         self._g, self._down = _room(totals[4], dtype), _room(totals[5], dtype)
         self._lost, self._settings = np.zeros(1, np.int64), _room(2, dtype)
-        self._skip = np.ones(len(shapes), np.int64)
+        self._skip = np.zeros(len(shapes), np.int64)
+        self.forget_poles()
         self._sums = _room(int(max(sizes[:, 4])), dtype)
         for n, layer in enumerate(self.layers):
             layer.bias = self._bias[self._at[n, 3] : self._at[n + 1, 3]]
@@ -238,12 +244,15 @@ class Network:
         - `labels`: for the softmax, (samples,) int64. `targets`: for squared errors, (samples, out).
         - `weights`: of the samples, (samples,).
         """
+        self._check_features(samples)
+        order = _plain(order, np.int64)
+        _check_range("order", order, samples.count)
         losses = np.zeros(-(-len(order) // self.batch_size), np.float64)
         right, done = _epoch.train(
-            np.ascontiguousarray(order, np.int64),
+            order,
             self.batch_size,
             *samples.arguments(),
-            *_wanted(self.dtype, labels, targets, weights),
+            *_wanted(self, samples.count, self.layers[-1].shape.outputs, labels, targets, weights),
             _LOSSES[self.loss],
             float(rate),
             _limit(clip),
@@ -269,27 +278,32 @@ class Network:
         )
         return _steps(losses, right, done)
 
+    def _check_features(self, samples: Samples) -> None:
+        if samples.features != self.layers[0].shape.inputs:
+            raise ShapeError(f"the first layer has {self.layers[0].shape.inputs} inputs, the data {samples.features}")
+
     def forget_poles(self) -> None:
-        """Skip zeros again in all layers, whatever F(0) was before."""
-        self._skip[:] = 1
+        """Skip zeros again where it pays, whatever F(0) was before."""
+        self._skip[:] = [layer.shape.inputs >= LEAST_INPUTS for layer in self.layers]
 
     def train_in_chunks(self, samples: Samples, order: Array, **settings: Any) -> Iterator[Steps]:
         """`train` in pieces of a fraction of a second, with the same result: in between, Python can look up."""
-        steps, batch = 8, self.batch_size
-        first = 0
+        # From one mini-batch on, as nobody knows yet how long it takes.
+        first, steps = 0, 1
         while first < len(order):
             start = time.perf_counter()
-            done = self.train(samples, order[first : first + steps * batch], **settings)
-            first += steps * batch
+            done = self.train(samples, order[first : first + steps * self.batch_size], **settings)
+            seconds = max(time.perf_counter() - start, 1e-6)
             yield done
             if not done.finite:
                 return
-            seconds = max(time.perf_counter() - start, 1e-6)
+            first += steps * self.batch_size
             steps = max(1, min(4 * steps, int(steps * CHUNK_SECONDS / seconds)))
 
     def predict(self, samples: Samples, upto: int | None = None) -> Array:
         """The outputs of layer `upto - 1` (default: the last), (samples, out); of hidden ones after the activation."""
         upto = len(self.layers) if upto is None else upto
+        self._check_features(samples)
         self.forget_poles()
         result = np.empty((samples.count, self.layers[upto - 1].shape.outputs), self.dtype)
         _epoch.predict(
@@ -369,12 +383,14 @@ class MemoryNetwork:
         """One pass over a sequence, (time, in), from an empty memory unless the state is kept."""
         if not keep_state:
             self._cells[:] = 0
-        sequence = np.ascontiguousarray(sequence, self.dtype)
+        sequence = _plain(sequence, self.dtype)
+        if sequence.ndim != 2 or sequence.shape[1] != self.hidden.shape.inputs:
+            raise ShapeError(f"the sequence must be (time, {self.hidden.shape.inputs}), not {sequence.shape}")
         losses = np.zeros(len(sequence), np.float64)
         address = self._cells.ctypes.data
         right, done = _epoch.train_memory(
             sequence,
-            *_wanted(self.dtype, labels, targets, None),
+            *_wanted(self, len(sequence), len(self.bias), labels, targets, None),
             _LOSSES[self.loss],
             float(rate),
             _limit(clip),
@@ -387,6 +403,7 @@ class MemoryNetwork:
             np.array([address, address + self._cells[0].nbytes], np.int64),
             self._x,
             self._u,
+            self.hidden.shape.outputs,
             self.hidden.bias,
             self._hidden_g,
             self.weight,
@@ -403,14 +420,35 @@ class MemoryNetwork:
 
 
 def _wanted(
-    dtype: DType, labels: Array | None, targets: Array | None, weights: Array | None
+    network: Network | MemoryNetwork,
+    samples: int,
+    outputs: int,
+    labels: Array | None,
+    targets: Array | None,
+    weights: Array | None,
 ) -> tuple[Array, Array, Array]:
-    """Labels, targets and weights as compiled code takes them: empty where there are none."""
-    return (
-        np.empty(0, np.int64) if labels is None else np.ascontiguousarray(labels, np.int64),
-        np.empty((0, 0), dtype) if targets is None else np.ascontiguousarray(targets, dtype),
-        np.empty(0, dtype) if weights is None else np.ascontiguousarray(weights, dtype),
-    )
+    """Labels, targets and weights as compiled code takes them, which looks up what it is told: empty where unused."""
+    dtype = network.dtype
+    found = np.empty(0, np.int64), np.empty((0, 0), dtype), np.empty(0, dtype)
+    if network.loss == "softmax":
+        if labels is None or len(labels) != samples:
+            raise ShapeError(f"the softmax needs a label for each of the {samples} samples")
+        found = _plain(labels, np.int64), *found[1:]
+        _check_range("labels", found[0], outputs)
+    else:
+        if targets is None or np.shape(targets) != (samples, outputs):
+            raise ShapeError(f"squared errors need targets of the shape {(samples, outputs)}")
+        found = found[0], _plain(targets, dtype), found[2]
+    if weights is not None:
+        if np.shape(weights) != (samples,):
+            raise ShapeError(f"there must be a weight for each of the {samples} samples")
+        found = *found[:2], _plain(weights, dtype)
+    return found
+
+
+def _check_range(name: str, numbers: Array, stop: int) -> None:
+    if numbers.size and not (numbers.min() >= 0 and numbers.max() < stop):
+        raise FtnnError(f"{name} has numbers {numbers.min()} to {numbers.max()}; allowed are 0 to {stop - 1}")
 
 
 def _limit(clip: float | None) -> float:

@@ -100,41 +100,51 @@ def without_cancellation(*roots: Expr) -> list[Expr]:
 
     Where that occurs, sinh(a) becomes 2·sinh(a/2)·cosh(a/2), to share its work.
     """
-    arguments = {
-        part.args[0].args[0]
-        for part in postorder(*roots)
-        if isinstance(part, Call) and part.op == "sub" and part.args[1] is ONE
-        if isinstance(part.args[0], Call) and part.args[0].op == "cosh"
-    }
+    arguments = {a for part in postorder(*roots) if (a := _cosh_less_one(part)) is not None}
     if not arguments:
         return list(roots)
     done: dict[Expr, Expr] = {}
     for part in postorder(*roots):
-        new = part
-        if isinstance(part, Call):
-            new = folded(part.op, *(done[arg] for arg in part.args))
-            first = part.args[0]
-            a = first.args[0] if part.op == "sub" and part.args[1] is ONE and isinstance(first, Call) else first
-            if a in arguments and part.op in ("sub", "sinh"):
-                half = folded("mul", number(0.5), done[a])
-                sinh = call("sinh", half)
-                other = sinh if part.op == "sub" else call("cosh", half)
-                new = folded("mul", number(2), folded("mul", sinh, other))
+        new = folded(part.op, *(done[arg] for arg in part.args)) if isinstance(part, Call) else part
+        a = _cosh_less_one(part)
+        if a is not None:
+            sinh = call("sinh", folded("mul", number(0.5), done[a]))
+            new = folded("mul", number(2), folded("mul", sinh, sinh))
+        elif isinstance(part, Call) and part.op == "sinh" and part.args[0] in arguments:
+            half = folded("mul", number(0.5), done[part.args[0]])
+            new = folded("mul", number(2), folded("mul", call("sinh", half), call("cosh", half)))
         done[part] = new
     return [done[root] for root in roots]
+
+
+def _cosh_less_one(part: Expr) -> Expr | None:
+    """a, if `part` is cosh(a) - 1."""
+    if isinstance(part, Call) and part.op == "sub" and part.args[1] is ONE:
+        first = part.args[0]
+        if isinstance(first, Call) and first.op == "cosh":
+            return first.args[0]
+    return None
 
 
 def frontier(roots: Sequence[Expr], wanted: Side) -> list[Expr]:
     """The largest parts that depend on `wanted` alone: what is computed outside of the innermost loop."""
     found: dict[Expr, None] = {}
+
+    def take(part: Expr) -> None:
+        if isinstance(part, Call) and side(part) == wanted:
+            # A comparison gives a mask, which no table of numbers holds: it is made anew of what it compares.
+            if wanted == "input" and OPS[part.op].is_comparison:
+                for arg in part.args:
+                    take(arg)
+            else:
+                found[part] = None
+
     for root in roots:
-        if isinstance(root, Call) and side(root) == wanted:
-            found[root] = None
+        take(root)
     for part in postorder(*roots):
         if isinstance(part, Call) and side(part) == "both":
             for arg in part.args:
-                if isinstance(arg, Call) and side(arg) == wanted:
-                    found[arg] = None
+                take(arg)
     return list(found)
 
 
@@ -152,8 +162,8 @@ class Emitter:
     def evaluate(self, *roots: Expr) -> list[ir.Value]:
         """The values of `roots`, sharing what they share."""
         values = dict(self.given)
-        order = [part for part in _needed(roots, values)]
-        waves = {(part.op, part.args[0]) for part in order if isinstance(part, Call) and part.op in ("sin", "cos")}
+        order = list(_needed(roots, values))
+        waves = {(_spelling(part), part.args[0]) for part in order if isinstance(part, Call)}
 
         def value(part: Expr) -> ir.Value:
             if part not in values:
@@ -168,18 +178,17 @@ class Emitter:
                     values[part] = self.v.const(float(constant))
                 case Symbol(name):
                     raise AssertionError(f"no value was given for {name}")
-                case Call("mul"):
-                    pass
-                case Call("add" | "sub", (a, b)):
-                    values[part] = self._sum(part.op == "sub", a, b, value, values)
                 case Call("pow", (base, Number(int() as exponent))):
                     values[part] = FUNCTIONS["powi"](self.v, value(base), exponent)
-                case Call(op, args) if op in ("sin", "cos") and ("cos" if op == "sin" else "sin", args[0]) not in waves:
-                    values[part] = ALONE[op](self.v, value(args[0]))
-                case Call(op, args):
-                    spelling = OPS[op].llvm
-                    function = _BASIC.get(spelling) or FUNCTIONS[spelling]
-                    values[part] = function(self.v, *map(value, args))
+                case Call(_, args):
+                    spelling = _spelling(part)
+                    if spelling in ("add", "sub"):
+                        values[part] = self._sum(spelling == "sub", args[0], args[1], value, values)
+                    elif spelling in ALONE and (_OTHER_WAVE[spelling], args[0]) not in waves:
+                        values[part] = ALONE[spelling](self.v, value(args[0]))
+                    elif spelling != "mul":
+                        function = _BASIC.get(spelling) or FUNCTIONS[spelling]
+                        values[part] = function(self.v, *map(value, args))
         return [value(root) for root in roots]
 
     def _sum(
@@ -192,12 +201,19 @@ class Emitter:
     ) -> ir.Value:
         """a ± b, as a fused multiply-add where one of them is a product that is not there yet."""
         v = self.v
-        if isinstance(b, Call) and b.op == "mul" and b not in values:
+        if isinstance(b, Call) and b not in values:
             first = value(b.args[0])
             return v.fma(v.neg(first) if minus else first, value(b.args[1]), value(a))
-        if isinstance(a, Call) and a.op == "mul" and a not in values:
+        if isinstance(a, Call) and a not in values:
             return v.fma(value(a.args[0]), value(a.args[1]), v.neg(value(b)) if minus else value(b))
         return v.sub(value(a), value(b)) if minus else v.add(value(a), value(b))
+
+
+_OTHER_WAVE = {"sin": "cos", "cos": "sin"}
+
+
+def _spelling(part: Call) -> str:
+    return OPS[part.op].llvm
 
 
 def _needed(roots: Sequence[Expr], values: dict[Expr, ir.Value]) -> Iterable[Expr]:

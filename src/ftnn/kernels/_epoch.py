@@ -13,19 +13,20 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from ftnn.kernels._jit import jit
+
 LOGISTIC, RELU, TANH = 0, 1, 2
 SOFTMAX, SQUARED = 0, 1
 
-_jit: Any = numba.njit(cache=True, nogil=True, error_model="numpy", boundscheck=False)
+_jit = jit(boundscheck=False)
 
 # Sums in whatever order the compiler finds fastest: always the same one on the same CPU.
-_jit_sums: Any = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+_jit_sums = jit(boundscheck=False, fastmath={"reassoc", "contract"})
 
 
 @intrinsic
@@ -115,13 +116,14 @@ def add_bias(out, samples, width, bias):  # pyright: ignore
 
 
 @_jit
-def slope_at(activation, y):  # pyright: ignore
-    """The activation's slope where its value is y."""
+def sent_through(activation, error, y):  # pyright: ignore
+    """The error before an activation whose value is y: times its slope there."""
     if activation == LOGISTIC:
-        return y * (1 - y)
+        return error * (y * (1 - y))
     if activation == TANH:
-        return 1 - y * y
-    return y * 0 + (y > 0)  # so that NaN stays NaN
+        return error * (1 - y * y)
+    # No product: an infinite error at a silent unit is none. NaN stays NaN.
+    return error if y > 0 else y * 0
 
 
 @_jit
@@ -132,7 +134,7 @@ def error_below(activation, out, down, samples, n, width, stride, lanes, g, g_su
         vector, lane = o // lanes, o % lanes
         total = g_sum[o]
         for s in range(samples):
-            error = down[o * stride + s] * slope_at(activation, out[s * width + o])
+            error = sent_through(activation, down[o * stride + s], out[s * width + o])
             g[(vector * stride + s) * lanes + lane] = error
             total += error
         g_sum[o] = total
@@ -300,11 +302,11 @@ def predict(  # pyright: ignore
 
 
 @_jit_sums
-def weighted_sums(weight, y, out):  # pyright: ignore
-    """out = weight @ y."""
+def weighted_sums(weight, n, y, out):  # pyright: ignore
+    """out = weight[:, :n] @ y[:n]."""
     for o in range(weight.shape[0]):
         total = y[0] * 0
-        for j in range(weight.shape[1]):
+        for j in range(n):
             total += weight[o, j] * y[j]
         out[o] = total
 
@@ -312,15 +314,17 @@ def weighted_sums(weight, y, out):  # pyright: ignore
 @_jit
 def train_memory(  # pyright: ignore
     sequence, labels, targets, weights, loss, rate, clip, kernels, args, settings, activation, act_kernel, act_args,
-    cells, x, u, hidden_bias, hidden_g, weight, out, out_bias, g, g_sum, down, losses,
+    cells, x, u, n_hidden, hidden_bias, hidden_g, weight, out, out_bias, g, g_sum, down, losses,
 ):  # fmt: skip
     """One pass over a sequence, pair by pair: each updates the memory layer and the linear one above it.
+
+    What fills the hidden units up to whole vectors sends nothing on, and gets no error.
 
     Returns how many of the epoch's own predictions were right, and how many pairs were done.
     """
     right = 0
     row = np.zeros(1, np.int64)
-    n_out, n_hidden = weight.shape
+    n_out = weight.shape[0]
     for t in range(sequence.shape[0]):
         x[:] = sequence[t]
         for k in range(2):
@@ -330,7 +334,7 @@ def train_memory(  # pyright: ignore
         for j in range(n_hidden):
             u[j] += hidden_bias[j]
         call_kernel(act_kernel, act_args.ctypes.data)
-        weighted_sums(weight, u, out)
+        weighted_sums(weight, n_hidden, u, out)
         for o in range(n_out):
             out[o] += out_bias[o]
         row[0] = t
@@ -350,7 +354,7 @@ def train_memory(  # pyright: ignore
                 weight[o, j] -= rate_ * min(max(error * u[j], -clip_), clip_)
         update_bias(out_bias, g_sum, n_out, rate_, clip_)
         for j in range(n_hidden):
-            hidden_g[j] = down[j] * slope_at(activation, u[j])
+            hidden_g[j] = sent_through(activation, down[j], u[j])
         update_bias(hidden_bias, hidden_g, n_hidden, rate_, clip_)
         call_kernel(kernels[1], args[1, :].ctypes.data)
     return right, sequence.shape[0]

@@ -17,7 +17,7 @@ from ftnn.kernels._vector import Vectors
 
 _MAGIC = 1.5 * 2**23
 _LN2 = (0.693147182464599609, -1.90465425190813e-09)  # high and low part
-_LOWEST, _HIGHEST = -104.0, 89.0  # e^x is 0 below and infinite above
+_LOWEST, _HIGHEST = -105.0, 89.0  # 2e^x is 0 below, e^x infinite above
 _HYPERBOLIC_LIMIT = 89.5  # sinh and cosh are infinite above
 _TANH_LIMIT, _ERF_LIMIT = 10.0, 4.0  # tanh and erf are 1 above
 
@@ -43,7 +43,7 @@ def exp(v: Vectors, x: ir.Value) -> ir.Value:
 
 
 def _root(v: Vectors, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """r and the bits of s, for x in [-104, 104]."""
+    """r and the bits of s, for x in [-105, 105]."""
     magic = v.const(_MAGIC + 127)
     shifted = v.fma(x, v.const(0.5 / math.log(2)), magic)
     m = v.sub(shifted, magic)

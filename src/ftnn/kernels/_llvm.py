@@ -11,9 +11,9 @@ import ctypes
 import hashlib
 import os
 import sys
-import tempfile
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 
+from ftnn import _atomic
 from ftnn.kernels._vector import DType
 
 OPTIMISATION = 2
@@ -72,7 +73,7 @@ def lanes(dtype: DType) -> int:
 
 
 def cache_folder() -> Path:
-    """Where compiled kernels are kept."""
+    """Where compiled kernels are kept. Raises `RuntimeError` where nobody knows the user's home."""
     if named := os.environ.get("FTNN_CACHE"):
         return Path(named)
     if sys.platform == "win32":
@@ -137,7 +138,7 @@ def _build(text: str) -> bytes:
 def _read(key: str) -> bytes | None:
     try:
         content = (cache_folder() / f"{key}.o").read_bytes()
-    except OSError:
+    except (OSError, RuntimeError):
         return None
     digest, machine_code = content[:32], content[32:]
     return machine_code if hashlib.sha256(machine_code).digest() == digest else None
@@ -145,22 +146,9 @@ def _read(key: str) -> bytes | None:
 
 def _keep(key: str, text: str, machine_code: bytes) -> None:
     """Write both files. A cache that cannot be written costs time in the next process, and nothing else."""
-    folder = cache_folder()
-    try:
+    with suppress(OSError, RuntimeError):
+        folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / f"{key}.ll", text.encode())
-        _write(folder / f"{key}.o", hashlib.sha256(machine_code).digest() + machine_code)
-    except OSError:
-        pass
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all, whoever else writes it now."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        _atomic.write(folder / f"{key}.ll", text.encode(), durable=False)
+        content = hashlib.sha256(machine_code).digest() + machine_code
+        _atomic.write(folder / f"{key}.o", content, durable=False)

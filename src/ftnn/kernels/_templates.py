@@ -34,6 +34,9 @@ from ftnn.kernels._vector import DType, Vectors
 
 TILE = 64
 """The most samples of one kernel call, unless the kernel is made for more."""
+LEAST_INPUTS = 16
+"""With fewer inputs than this zeros are not skipped: a sum of few F(x) may be far smaller than the F(0) that skipping
+adds and takes away again, which would cost it its digits."""
 
 
 class Kernel:
@@ -322,7 +325,7 @@ def backward(
     rooms = [k.room(tile + lanes) for _ in tabulated]
     per_vector = k.times(stride, lanes)
     zero = v.const(0.0)
-    g_name = symbol("g")
+    g_name, sum_name = symbol("∂"), symbol("∑")  # no parameter is called so
 
     def each_input(j: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
         lists.at(j)
@@ -342,9 +345,8 @@ def backward(
 
             def send_down(s: ir.Value, error: ir.Value, emit: Emitter, slope: Expr) -> None:
                 cell = k.times(s, lanes)
-                there = symbol("∑")
-                more = {g_name: error, there: k.load(partial, cell)}
-                total = folded("add", there, folded("mul", g_name, slope))
+                more = {g_name: error, sum_name: k.load(partial, cell)}
+                total = folded("add", sum_name, folded("mul", g_name, slope))
                 k.store(emit.also(more).evaluate(total)[0], partial, cell)
 
             def each_sample(s: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:

@@ -152,7 +152,10 @@ def _describe_memory_network(net: MemoryNetwork) -> Description:
 def _build_memory_network(given: Any) -> MemoryNetwork:
     sizes = [_take(given, name, int) for name in ("in_features", "hidden", "out_features")]
     activation: Any = _take(given, "activation", str)
-    return MemoryNetwork(*sizes, _build_functions(given), activation, _take(given, "through_time", bool))
+    through_time = _take(given, "through_time", bool)
+    return MemoryNetwork(
+        *sizes, function=_build_functions(given), activation=activation, through_time=through_time
+    )
 
 
 def _describe_sequential(module: nn.Sequential) -> Description:

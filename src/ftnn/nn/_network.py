@@ -130,13 +130,14 @@ class MemoryNetwork(nn.Module):
         super().__init__()
         if activation not in ACTIVATIONS:
             raise FtnnError(f"activation={activation!r} is not known; allowed are {', '.join(ACTIVATIONS)}")
-        self.in_features = in_features
-        self.out_features = out_features
+        self.in_features = size("in_features", in_features)
+        self.out_features = size("out_features", out_features)
         self.activation: Activation = activation
+        width = size("hidden", hidden)
         self.memory = Memory(
-            in_features, hidden, function, through_time=through_time, device=device, dtype=dtype
+            self.in_features, width, function, through_time=through_time, device=device, dtype=dtype
         )
-        self.output = nn.Linear(hidden, out_features, device=device, dtype=dtype)
+        self.output = nn.Linear(width, self.out_features, device=device, dtype=dtype)
         reset_linear(self.output)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -145,12 +146,12 @@ class MemoryNetwork(nn.Module):
         reset_linear(self.output, generator)
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Run over a sequence, (time, batch, in_features), from a state, (batch, hidden, in_features), or from nothing.
+        """Run over a sequence, (time, batch, in_features), from (batch, hidden, in_features) or nothing.
 
         Returns the outputs, (time, batch, out_features), before any softmax, and the new state.
         """
-        sums, state = self.memory(x, state)
-        return self.output(ACTIVATIONS[self.activation](sums)), state
+        sums, new = self.memory(x, state)
+        return self.output(ACTIVATIONS[self.activation](sums)), new
 
     def extra_repr(self) -> str:
         return f"activation={self.activation}"

@@ -236,7 +236,7 @@ class TorchEngine:
         if self._weights is not None:
             losses = losses * self._weights[rows]
         total = losses.sum()
-        mean = float(total) / len(rows)
+        mean = float(total.detach()) / len(rows)
         if np.isfinite(mean):
             self._update(torch.autograd.grad(total, self._parameters), len(rows), rate)
         return mean, right

@@ -1,0 +1,50 @@
+"""When to end a stage of training, and which network was the best."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from ftnn.nn import Network
+from ftnn.training import Epoch
+
+
+class Stopping:
+    """A callback that ends a stage when it no longer improves.
+
+    **Arguments:**
+
+    - `score`: of an epoch; the larger the better.
+    - `tol`: an improvement is one by more than this over the stage's best.
+    - `patience`: how many epochs in a row may bring no improvement.
+    """
+
+    def __init__(self, score: Callable[[Epoch], float], tol: float, patience: int):
+        self._score, self._tol, self._patience = score, tol, patience
+        self._stage: tuple[str, int] | None = None
+        self._best_of_stage = self._best = -float("inf")
+        self._waited = 0
+        self._best_state: dict[str, Any] | None = None
+        self.scores: list[float] = []
+        """Of every epoch that was kept."""
+
+    def __call__(self, epoch: Epoch, net: Network) -> bool:
+        if epoch.undone:
+            return False  # fine-tuning ends by itself
+        score = self._score(epoch)
+        self.scores.append(score)
+        whole = epoch.layer in (0, len(net.layers))  # below, the network has no output layer of its own yet
+        if whole and score > self._best:
+            self._best, self._best_state = score, copy.deepcopy(net.state_dict())
+        if (epoch.stage, epoch.layer) != self._stage:
+            self._stage, self._best_of_stage, self._waited = (epoch.stage, epoch.layer), score, 0
+            return False
+        self._waited = 0 if score > self._best_of_stage + self._tol else self._waited + 1
+        self._best_of_stage = max(self._best_of_stage, score)
+        return self._waited >= self._patience
+
+    def restore_best(self, net: Network) -> None:
+        """Give a network the parameters that had the best score."""
+        if self._best_state is not None:
+            net.load_state_dict(self._best_state)

@@ -1,0 +1,262 @@
+"""What `ftnn train` and `ftnn predict` do: from a name of data to a trained network in a file, and back to answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from ftnn import _atomic
+from ftnn.data import idx_directory, mnist, paper_cell, read_table
+from ftnn.errors import DataError, FtnnError, ModelFileError
+from ftnn.formula import catalogue
+from ftnn.nn import Network, load, notes_of, save
+from ftnn.training._fit import Settings, digest, fit
+from ftnn.training._history import History
+from ftnn.training._problem import Array
+from ftnn.training._streams import initialise
+
+Task = Literal["classification", "regression"]
+HELD_OUT = 0.2
+"""The share of a table's rows that is kept for testing."""
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How raw inputs and outputs are turned into a network's, and back. Kept in the model's file."""
+
+    task: Task
+    classes: tuple[str, ...] | None
+    """What each output stands for."""
+    features: tuple[str, ...] | None
+    """The columns of a table, in order; None for images."""
+    target: str | None
+    mean: tuple[float, ...] | None
+    """Of each feature; None where features are taken as they are."""
+    scale: tuple[float, ...] | None
+
+    def inputs(self, x: Array) -> Array:
+        """Features as the network takes them: tables with mean 0 and standard deviation 1."""
+        return x if self.mean is None else (x - np.array(self.mean)) / np.array(self.scale)
+
+    @classmethod
+    def read(cls, path: Path) -> Preparation:
+        given = notes_of(path).get("preparation")
+        if not isinstance(given, Mapping):
+            raise ModelFileError(f"{path} was not saved by `ftnn train`: it does not say what its inputs are")
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Data ready to learn from."""
+
+    preparation: Preparation
+    x: Array
+    y: Array
+    test_x: Array
+    test_y: Array
+
+
+def prepare(data: str, target: str | None, task: Task | None, seed: int) -> Prepared:
+    """Data by name: `mnist`, a folder of IDX files, or a table with the column to learn."""
+    if data == "mnist" or Path(data).is_dir():
+        images = mnist() if data == "mnist" else idx_directory(data)
+        if task == "regression":
+            raise DataError(f"{data} has labels, not numbers: its task is classification")
+        classes = tuple(str(n) for n in range(int(max(images.train_labels.max(), images.test_labels.max())) + 1))
+        found = Preparation("classification", classes, None, None, None, None)
+        return Prepared(found, images.train_images, images.train_labels, images.test_images, images.test_labels)
+    if target is None:
+        raise DataError(f"--data {data} is a table: say with --target which column is to be learned")
+    table = read_table(data, target)
+    assert table.target is not None
+    y = table.target
+    chosen: Task = task or ("regression" if y.dtype.kind == "f" else "classification")
+    classes = None
+    if chosen == "classification":
+        names, y = np.unique(y, return_inverse=True)
+        classes = tuple(str(name) for name in names)
+        if len(classes) < 2:
+            raise DataError(f"the column {target!r} has one class only, {classes[0]!r}: there is nothing to tell apart")
+    elif y.dtype.kind not in "if":
+        raise DataError(f"the column {target!r} has texts: its task is classification")
+    if len(y) < 2:
+        raise DataError(f"{data} has {len(y)} row; at least 2 are needed, to learn from and to test on")
+    order = np.random.default_rng([seed, 7]).permutation(len(y))
+    held = max(1, round(HELD_OUT * len(y)))
+    test, train = order[:held], order[held:]
+    mean, scale = table.x[train].mean(0), table.x[train].std(0)
+    scale[scale == 0] = 1.0
+    found = Preparation(chosen, classes, table.names, target, tuple(mean.tolist()), tuple(scale.tolist()))
+    x = found.inputs(table.x)
+    return Prepared(found, x[train], y[train], x[test], y[test])
+
+
+@dataclass(frozen=True)
+class Result:
+    """What `ftnn train --json` prints."""
+
+    function: str
+    activation: str
+    hidden_layers: int
+    gamma: float
+    seed: int
+    lwt_accuracy: float | None
+    ft_accuracy: float | None
+    seconds: float
+    failed: str | None
+    digest: str
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run of `ftnn train`."""
+
+    result: Result
+    history: History
+    paper: tuple[float | None, float | None] | None
+    """The paper's accuracies after LWT and FT, where it has this cell."""
+    model: Path | None
+
+
+def train(
+    *,
+    function: str,
+    activation: Any = "logistic",
+    layers: int = 1,
+    width: int = 128,
+    gamma: float = 0,
+    data: str = "mnist",
+    target: str | None = None,
+    task: Task | None = None,
+    seed: int = 0,
+    out: Path | None = None,
+    progress: bool = False,
+    **settings: Any,
+) -> Trained:
+    """Train a network on data by name; with `out`, keep the model, the history and a checkpoint there."""
+    start = time.perf_counter()
+    Settings(gamma=gamma, seed=seed)  # refuses what is out of range before any data are read
+    if layers < 1 or width < 1:
+        raise FtnnError(f"--layers {layers} and --width {width} must be 1 or more")
+    if out is not None:
+        _make_folder(out)
+    found = prepare(data, target, task, seed)
+    outputs = 1 if found.preparation.classes is None else len(found.preparation.classes)
+    net = Network(found.x.shape[1], [width] * layers, outputs, function=function, activation=activation)
+    initialise(net, seed)
+    history = fit(
+        net,
+        found.x,
+        found.y,
+        gamma=gamma,
+        seed=seed,
+        test=(found.test_x, found.test_y),
+        loss="squared" if found.preparation.classes is None else "softmax",
+        checkpoint=None if out is None else out / "checkpoint.safetensors",
+        progress=progress,
+        **settings,
+    )
+    result = Result(
+        function,
+        activation,
+        layers,
+        gamma,
+        seed,
+        history.lwt_accuracy,
+        history.ft_accuracy,
+        time.perf_counter() - start,
+        history.failed,
+        digest(net),
+    )
+    model = None
+    if out is not None:
+        model = out / "model.safetensors"
+        save(net, model, notes={"preparation": asdict(found.preparation), "result": asdict(result)})
+        _write(out / "history.json", history.to_json())
+    is_papers = data == "mnist" and width == 128 and not settings.get("solver", "layerwise") == "joint"
+    return Trained(result, history, _paper(result) if is_papers else None, model)
+
+
+def _paper(result: Result) -> tuple[float | None, float | None] | None:
+    if result.function not in catalogue or result.gamma != int(result.gamma):
+        return None
+    try:
+        cell = paper_cell(result.function, result.activation, result.hidden_layers, int(result.gamma))
+    except DataError:
+        return None
+    return cell.lwt_accuracy, cell.ft_accuracy
+
+
+def _make_folder(out: Path) -> None:
+    """Find out before training whether results can be kept."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        probe = out / ".probe"
+        _atomic.write(probe, b"", durable=False)
+        probe.unlink()
+    except OSError as error:
+        raise FtnnError(f"cannot write into --out {out}: {error.strerror or error}; name a folder that can be written") from error
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        _atomic.write(path, text.encode())
+    except OSError as error:
+        raise FtnnError(f"cannot write {path}: {error.strerror or error}; what was there is unchanged") from error
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model says of data."""
+
+    answers: list[str] | list[float]
+    """A class for each row, or a number (a list of numbers, where there are several outputs)."""
+    probabilities: Array | None
+    """(rows, classes)."""
+    classes: tuple[str, ...] | None
+    accuracy: float | None
+    """In percent, where the data have the right answers too."""
+
+
+def predict(model: Path, data: str) -> Predictions:
+    """The answers of a model that `train` saved: for a table, or for a folder's test images."""
+    path = model / "model.safetensors" if model.is_dir() else model
+    net, found = load(path), Preparation.read(path)
+    if not isinstance(net, Network):
+        raise ModelFileError(f"{path} holds a {type(net).__name__}, not a Network")
+    right: Array | None = None
+    if found.features is None:
+        if data != "mnist" and not Path(data).is_dir():
+            raise DataError(f"this model takes images: name a folder of IDX files or mnist, not {data}")
+        images = mnist() if data == "mnist" else idx_directory(data)
+        x, right = images.test_images, images.test_labels.astype(str)
+    else:
+        table = _table_for(found, data)
+        x, right = found.inputs(table.x), None if table.target is None else table.target.astype(str)
+    if x.shape[1] != net.in_features:
+        raise DataError(f"this model takes {net.in_features} features, but {data} has {x.shape[1]}")
+    with torch.no_grad():
+        out = net(torch.as_tensor(x, dtype=net.output.weight.dtype))
+    if found.classes is None:
+        return Predictions([float(value) for value in out[:, 0]], None, None, None)
+    answers = [found.classes[int(n)] for n in out.argmax(1)]
+    accuracy = None if right is None else 100 * float(np.mean(np.array(answers) == right))
+    return Predictions(answers, torch.softmax(out.double(), 1).numpy(), found.classes, accuracy)
+
+
+def _table_for(found: Preparation, data: str) -> Any:
+    """The table, with its target where it has that column."""
+    assert found.features is not None
+    if found.target is None or found.classes is None:
+        return read_table(data, None, found.features)
+    try:
+        return read_table(data, found.target, found.features)
+    except DataError:
+        return read_table(data, None, found.features)

@@ -1,0 +1,195 @@
+"""Every workload runs, small, and yields rows that a program and a person can read. No time is asserted."""
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from ftnn.bench import Effort, Row, Systems, as_json, markdown
+from ftnn.bench._data import sparse
+from ftnn.bench._growth import GrowthSize, growth_rows
+from ftnn.bench._layer import LayerSize, layer_rows
+from ftnn.bench._loop import LoopSize, loop_rows
+from ftnn.bench._memory import MemorySize, memory_rows
+from ftnn.bench._peak import PeakSize, extra_bytes, is_available, peak_rows
+from ftnn.bench._step import StepSize, step_rows
+from ftnn.bench._systems import present
+
+SHORT = Effort(rounds=2, least_rounds=1, burst_seconds=0.0, task_seconds=0.0)
+PLAIN = Systems(compile=False, pykan=False)
+DATA = sparse(0.2, inputs=9, count=70)
+FIRST = ["workload", "function", "system", "ms", "times_mlp"]
+
+
+def step() -> list[Row]:
+    return list(step_rows(["F12"], SHORT, PLAIN, StepSize(width=5, batch=4), DATA))
+
+
+def layer() -> list[Row]:
+    return list(layer_rows(["F12"], SHORT, PLAIN, LayerSize(inputs=7, width=5, batch=4)))
+
+
+def memory() -> list[Row]:
+    return list(memory_rows(["memory"], SHORT, PLAIN, MemorySize(units=5, pairs=6)))
+
+
+def loop() -> list[Row]:
+    return list(loop_rows(["F03"], SHORT, PLAIN, LoopSize(width=5, batches=(4, 8)), DATA))
+
+
+def growth() -> list[Row]:
+    size = GrowthSize(batches=(1, 4), widths=(3, 5), densities=(0.1, 1.0), base=StepSize(width=5, batch=4))
+    return list(growth_rows(["F12"], SHORT, PLAIN, size, DATA))
+
+
+TIMED: dict[str, tuple[Callable[[], list[Row]], set[str], str | None, int]] = {
+    "A": (step, {"ftnn", "mlp", "eager"}, "mlp", 1),
+    "B": (layer, {"ftnn", "linear", "eager"}, "linear", 1),
+    "C": (memory, {"ftnn", "eager"}, None, 1),
+    "E": (loop, {"ftnn", "linear", "eager"}, "linear", 2),
+    "growth": (growth, {"ftnn", "mlp"}, "mlp", 5),  # of the six, the base occurs twice
+}
+
+
+@pytest.mark.parametrize("name", TIMED)
+def test_a_workload_times_every_system_at_every_task(name: str):
+    make, systems, yardstick, tasks = TIMED[name]
+    rows = make()
+    assert {row.workload for row in rows} == {name}
+    by_task: dict[Any, dict[str, Row]] = {}
+    for row in rows:
+        by_task.setdefault(row.task, {})[row.system] = row
+    assert len(by_task) == tasks
+    for found in by_task.values():
+        assert set(found) == systems
+        for row in found.values():
+            assert row.ms is not None
+            assert row.low_ms is not None
+            assert row.high_ms is not None
+            assert 0 < row.low_ms <= row.ms <= row.high_ms
+            assert row.repetitions in (1, 2)
+            if yardstick is None:
+                assert row.times_mlp is None
+            else:
+                one = found[yardstick].ms
+                assert one is not None
+                assert row.times_mlp == pytest.approx(row.ms / one, rel=2e-3)
+    if yardstick is not None:
+        assert all(found[yardstick].times_mlp == 1 for found in by_task.values())
+
+
+@pytest.mark.parametrize("name", TIMED)
+def test_rows_become_one_json_document_with_the_five_keys_first(name: str):
+    found = json.loads(as_json(TIMED[name][0]()))
+    assert isinstance(found, list)
+    for row in found:
+        assert list(row)[:5] == FIRST
+        assert isinstance(row["ms"], float)
+
+
+@pytest.mark.parametrize("name", ["A", "B", "C", "E"])
+def test_the_number_of_threads_is_as_it_was(name: str):
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        TIMED[name][0]()
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_an_epoch_that_is_too_long_is_measured_in_part_and_says_so(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ftnn.bench._memory.LONGEST", 0.0)
+    rows = list(memory_rows(["memory"], SHORT, PLAIN, MemorySize(units=5, pairs=40)))
+    assert {row.system: row.note for row in rows} == {"ftnn": "", "eager": "scaled from 20 of 40 pairs"}
+
+
+@pytest.mark.slow  # two processes, and each loads all there is
+@pytest.mark.skipif(not is_available(), reason="the system does not say what a process holds")
+def test_extra_memory_is_that_of_a_fresh_process():
+    size = PeakSize(features=128, batch=128, eager_batch=64)
+    rows = {row.system: row for row in peak_rows(["F12"], SHORT, PLAIN, size)}
+    assert set(rows) == {"ftnn", "eager"}
+    for row in rows.values():
+        assert row.ms is None
+        assert row.times_mlp is None
+        assert row.mib is not None
+    assert rows["eager"].note == "scaled from a batch of 64"
+    eager = rows["eager"].mib or 0
+    assert eager > 8  # one array over batch, inputs and outputs, and it holds more than one
+    assert (rows["ftnn"].mib or 0) < eager
+
+
+@pytest.mark.skipif(not is_available(), reason="the system does not say what a process holds")
+def test_memory_is_counted_without_outputs_and_gradients(monkeypatch: pytest.MonkeyPatch):
+    held = iter([1000, 10_000_000])  # before, and the highest
+
+    def pretended(name: str) -> int:
+        return next(held)
+
+    monkeypatch.setattr("ftnn.bench._peak._held", pretended)
+    # p, q, r and their layer's bias, x, and the output, at 4 bytes
+    results = 4 * (3 * 16 * 16 + 16 + 8 * 16 + 8 * 16)
+    assert extra_bytes("ftnn", "F12", 16, 8) == 10_000_000 - 1000 - results
+
+
+def test_memory_is_left_out_where_the_system_does_not_tell(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ftnn.bench._peak.is_available", lambda: False)
+    assert list(peak_rows(["F12"], SHORT, PLAIN)) == []
+
+
+def test_an_epoch_that_stops_early_is_an_error_and_not_a_fast_one():
+    data = replace(DATA, x=DATA.x * float("nan"))
+    with pytest.raises(Exception, match="not finite"):
+        list(step_rows(["F12"], SHORT, PLAIN, StepSize(width=5, batch=4), data))
+
+
+def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch):
+    def nowhere(name: str) -> None:
+        return None
+
+    monkeypatch.setattr(shutil, "which", nowhere)
+    monkeypatch.setattr("ftnn.bench._systems.find_spec", nowhere)
+    found, notes = present(Systems())
+    assert found == PLAIN
+    assert ["torch.compile" in notes[0], "pykan" in notes[1]] == [True, True]
+    assert present(PLAIN) == (PLAIN, [])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(present(Systems(pykan=False))[0] == PLAIN, reason="no C++ compiler")
+def test_torch_compile_takes_part():
+    # In a process of its own: what torch.compile imports warns, and warnings are errors here.
+    program = """
+from ftnn.bench import Effort, Systems, as_json
+from ftnn.bench._layer import LayerSize, layer_rows
+effort = Effort(rounds=1, least_rounds=1, burst_seconds=0, task_seconds=0)
+size = LayerSize(inputs=7, width=5, batch=4)
+print(as_json(layer_rows(["F12", "F03"], effort, Systems(pykan=False), size)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    systems = [row["system"] for row in json.loads(done.stdout)]
+    assert systems == ["ftnn", "linear", "eager", "compile"] * 2
+
+
+def test_tables_are_markdown_with_equal_columns():
+    rows = step() + memory() + growth()
+    lines = [line for line in markdown(rows).splitlines() if line.startswith("|")]
+    assert sum(line.startswith("|---") for line in lines) == 3
+    for line in lines:
+        assert line.replace("\\*", "").endswith("|")
+    for name in ("A", "C", "growth"):
+        assert f"## {name}: " in markdown(rows)
+    assert "p\\*sin(q\\*x + r)" in markdown(rows)
+
+
+def test_a_number_that_json_cannot_hold_is_refused():
+    with pytest.raises(ValueError, match="JSON"):
+        as_json([Row("A", "F12", "ftnn", ms=math.inf, times_mlp=None)])

@@ -1,0 +1,407 @@
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ftnn import Function
+from ftnn.errors import FormulaError
+from ftnn.formula._expr import Call, Number, Symbol, call, number, symbol
+from ftnn.formula._ops import FUNCTIONS, OPS
+from ftnn.formula._parse import MAX_CHARACTERS, MAX_NODES, parse
+
+SECONDS = 5  # the promise is one, on a machine with nothing else to do
+
+
+def refused(text: str, make: Callable[[str], object] = parse) -> FormulaError:
+    """The error that `text` gives, soon."""
+    start = time.perf_counter()
+    with pytest.raises(FormulaError) as caught:
+        make(text)
+    assert time.perf_counter() - start < SECONDS
+    error = caught.value
+    assert error.text == text
+    assert str(error).startswith(error.message)
+    return error
+
+
+def marked(error: FormulaError) -> str:
+    """What stands above the carets."""
+    *_, quoted, carets = str(error).split("\n")
+    return "".join(c for c, mark in zip(quoted.ljust(len(carets)), carets, strict=False) if mark == "^")
+
+
+# ---- what is allowed
+
+x, p, q = symbol("x"), symbol("p"), symbol("q")
+
+
+@pytest.mark.parametrize(
+    ("text", "expr"),
+    [
+        ("x", x),
+        ("p*x", call("mul", p, x)),
+        ("p + x", call("add", p, x)),
+        ("p - x", call("sub", p, x)),
+        ("p/x", call("div", p, x)),
+        ("p**x", call("pow", p, x)),
+        ("-x", call("neg", x)),
+        ("+x", x),
+        ("-3", number(-3)),
+        ("- 3.5", number(-3.5)),
+        ("-3**2", call("neg", call("pow", number(3), number(2)))),
+        ("p*x**2", call("mul", p, call("pow", x, number(2)))),
+        ("p*(x + q)", call("mul", p, call("add", x, q))),
+        ("p*x*q", call("mul", call("mul", p, x), q)),
+        ("1_000*x", call("mul", number(1000), x)),
+        ("1e3*x", call("mul", number(1000), x)),
+        (".5", number(0.5)),
+        ("0x10", number(16)),
+        ("pi", number(3.141592653589793)),
+        ("sin(x)", call("sin", x)),
+        ("min(p, q, x)", call("min", call("min", p, q), x)),
+        ("where(x <= p, q, 1)", call("where", call("le", x, p), q, number(1))),
+        ("\n p * \t x \r\n", call("mul", p, x)),
+    ],
+)
+def test_a_formula_is_read_as_python_would_read_it(text: str, expr: object):
+    assert parse(text) is expr
+
+
+@pytest.mark.parametrize("name", [n for n in FUNCTIONS if OPS[n].arity == 1])
+def test_every_function_of_one_argument_can_be_called(name: str):
+    assert parse(f"p*{name}(x)") is call("mul", p, call(name, x))
+
+
+@pytest.mark.parametrize("sign", ["<", "<=", ">", ">=", "==", "!="])
+def test_every_comparison_can_be_a_condition(sign: str):
+    found = parse(f"where(x {sign} p, p, q)")
+    assert isinstance(found, Call)
+    condition = found.args[0]
+    assert isinstance(condition, Call)
+    assert OPS[condition.op].symbol == sign
+
+
+def test_a_chained_comparison_holds_where_all_of_it_holds():
+    assert parse("where(0 < x <= p, p, q)") is parse("where(0 < x, where(x <= p, p, q), q)")
+
+
+ORDINARY = """beta gamma factor E I S N bias training lambda_ zeta Q O diff test type half T a b c kind self
+_ __class__ theta constants x1 X"""
+
+
+@pytest.mark.parametrize("name", ORDINARY.split())
+def test_every_name_is_an_ordinary_parameter_whatever_it_means_elsewhere(name: str):
+    function = Function(f"{name}*x")
+    assert function.parameters == (name,)
+    assert function(3.0, **{name: 2.0}) == 6.0
+    assert str(function.derivative(name)) == "x"
+    assert str(function.derivative("x")) == name
+
+
+def test_numbers_keep_their_value():
+    for text, value in (("0.1", 0.1), ("1e-320", 1e-320), ("1.7976931348623157e308", 1.7976931348623157e308)):
+        assert parse(text) is number(value)
+    assert parse("9007199254740993") is number(9007199254740992.0)  # as a float64 holds it
+    assert isinstance(parse("7.0"), Number)
+    assert parse("7.0") is parse("7")
+
+
+def test_equal_parts_are_one_object():
+    found = parse("sin(q*x)*cos(q*x)")
+    assert isinstance(found, Call)
+    first, second = found.args
+    assert isinstance(first, Call)
+    assert isinstance(second, Call)
+    assert first.args[0] is second.args[0]
+    assert isinstance(first.args[0], Call)
+    assert first.args[0].args[0] is Symbol("q") or first.args[0].args[0] is q
+
+
+# ---- what is not, with its place
+
+ALLOWED = "allowed are numbers, pi, x, C, parameter names, + - * / **, parentheses, where(condition, a, b)"
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "says"),
+    [
+        ("p*foo(x)", "foo", "foo is not a function"),
+        ("p*sinn(x)", "sinn", "did you mean sin?"),
+        ("p(x)", "p", "p is not a function and cannot be called"),
+        ("p*x(2)", "x", "x is not a function"),
+        ("p*pi(x)", "pi", "pi is not a function"),
+        ("p*x.real", "x.real", "attribute access"),
+        ("().__class__*p*x", "().__class__", "attribute access"),
+        ("p*x[0]", "x[0]", "a subscript"),
+        ("p*(lambda: x)", "lambda: x", "a lambda"),
+        ("p*x if x else 1", "p*x if x else 1", "if/else; write where(condition, a, b)"),
+        ("p*x and 1", "p*x and 1", "and/or"),
+        ("p*x or q", "p*x or q", "and/or"),
+        ("p*(not x)", "not x", "not"),
+        ("p*x in q", "p*x in q", "comparison"),
+        ("where(x in p, 1, 2)", "x in p", "allowed comparisons are < <= > >= == !="),
+        ("where(x is p, 1, 2)", "x is p", "allowed comparisons"),
+        ("p*sin(x=1)", "sin(x=1)", "keyword arguments are not allowed"),
+        ("p*sin(x, y=1)", "sin(x, y=1)", "keyword arguments are not allowed"),
+        ("p*min(*x)", "*x", "a starred argument"),
+        ("p*'x'", "'x'", "'x' is not a number"),
+        ("p*b'x'", "b'x'", "is not a number"),
+        ("p*f'{x}'", "f'{x}'", "a string"),
+        ("p*x + None", "None", "None is not a number"),
+        ("p*x + True", "True", "True is not a number"),
+        ("p*x + ...", "...", "is not a number"),
+        ("p*x + 1j", "1j", "1j is not a number"),
+        ("(p, x)", "(p, x)", "a tuple"),
+        ("[p, x]", "[p, x]", "a list"),
+        ("{p: x}", "{p: x}", "a dictionary"),
+        ("{p, x}", "{p, x}", "a set"),
+        ("[x for p in q]", "[x for p in q]", "a comprehension"),
+        ("sin(x for p in q)", "(x for p in q)", "a comprehension"),
+        ("(x := p)", "x := p", "an assignment"),
+        ("p*(yield x)", "yield x", "Yield"),
+        ("p*x^2", "p*x^2", "write ** for a power"),
+        ("p*x % 2", "p*x % 2", "%"),
+        ("p//x", "p//x", "//"),
+        ("p@x", "p@x", "@"),
+        ("p*~x", "~x", "~"),
+        ("p*sin", "sin", "sin is a function: write sin(…); it cannot be a parameter's name"),
+        ("where*x", "where", "where is a function"),
+        ("x < p", "x < p", "a comparison stands only as the condition of where"),
+        ("p*where(x, 1, 2)", "x", "must be a comparison"),
+        ("where(a, p*x, 1)", "a", "must be a comparison"),
+        ("where(x > 0, p)", "where(x > 0, p)", "where(…) takes 3 arguments, not 2"),
+        ("p*sin(x, p)", "sin(x, p)", "sin(…) takes 1 argument, not 2"),
+        ("p*sin()", "sin()", "sin(…) takes 1 argument, not 0"),
+        ("p*max(x)", "max(x)", "max(…) takes at least 2 arguments, not 1"),
+        ("p*x + sin(2)(3)", "sin(2)", "only a named function can be called"),
+    ],
+)
+def test_what_is_not_allowed_is_refused_at_its_place(text: str, place: str, says: str):
+    error = refused(text)
+    assert says in str(error)
+    assert text[error.start : error.end] == place
+    assert marked(error) == place
+
+
+@pytest.mark.parametrize(
+    "text", ["p*foo(x)", "x.real*p", "p[x]", "lambda: p", "p*x and q", "'p'", "p*", "p*х", "(p, x)", ""]
+)
+def test_an_error_says_what_is_allowed(text: str):
+    error = refused(text)
+    assert ALLOWED in str(error)
+    assert all(name in str(error) for name in FUNCTIONS)
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("p*sin(x", 5),
+        ("p*x)", 3),
+        ("p x", 2),
+        ("p*", 2),
+        ("p**", 3),
+        ("p*x = 2", 4),
+        ("  p*", 4),
+        ("import os", 0),
+        ("x; p", 1),
+        ("  p*(x", 4),
+        ("p*x**", 5),
+    ],
+)
+def test_what_is_no_expression_is_refused_near_the_place(text: str, start: int):
+    error = refused(text)
+    assert "this is not a formula" in str(error)
+    assert error.start == start
+
+
+@pytest.mark.parametrize(
+    ("text", "character", "start"),
+    [
+        ("p*х", "х", 2),  # Cyrillic
+        ("p*ｘ", "ｘ", 2),  # full width
+        ("p*x²", "²", 3),
+        ("p − x", "−", 2),
+        ("p·x", "·", 1),
+        ("π*x", "π", 0),
+        ("p*x\N{NO-BREAK SPACE}", "\N{NO-BREAK SPACE}", 3),
+        ("p*x\N{ZERO WIDTH SPACE}", "\N{ZERO WIDTH SPACE}", 3),
+        ("p*x\0", "\0", 3),
+        ("p*x\x1b[2J", "\x1b", 3),
+        ("p*x # comment", "#", 4),
+        ("p*\\\nx", "\\", 2),
+        ("p*x\f", "\f", 3),
+    ],
+)
+def test_letters_that_only_look_right_are_refused(text: str, character: str, start: int):
+    error = refused(text)
+    assert f"the character {character!r} is not allowed" in str(error)
+    assert error.start == start
+    assert "\0" not in str(error)
+    assert "\x1b" not in str(error)
+
+
+def test_the_caret_stands_under_a_wide_letter():
+    *_, quoted, carets = str(refused("p*ｘ + q")).split("\n")
+    assert quoted == "  p*ｘ + q"
+    assert carets == "    ^^"  # a full-width letter takes two columns
+
+
+def test_line_breaks_count_as_one_space_each_so_that_places_are_right():
+    error = refused("p*x\n\t+ foo(x)")
+    assert error.start == 7
+    assert marked(error) == "foo"
+
+
+# ---- what is too much
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9**9**9**9",
+        "p*x + 9**9**9**9",
+        "p*x**9**9**9",
+        "(9**9**9)*x*p",
+        "p*x*(9.0**9.0**9.0)",
+        "p*x*10**(10**10)",
+        "p*x*2**1024",
+        "p*x*1e400",
+        "p*x + 1e308*10",
+        "p*x - 1e308*10",
+        "p*x + -1e308*10",
+        "p*x*" + "9" * 400,
+        "p*x*0x" + "f" * 400,
+        "p*x*" + "9" * 3900,
+    ],
+)
+def test_numbers_beyond_float64_are_refused_and_never_computed(text: str):
+    error = refused(text)
+    assert "too large" in str(error) or "too long" in str(error)
+
+
+def test_the_longest_text_is_taken_and_one_character_more_is_not():
+    text = "p*x" + " " * (MAX_CHARACTERS - 3)
+    assert parse(text) is call("mul", p, x)
+    error = refused(text + " ")
+    assert "has 4001 characters; at most 4000 are allowed" in str(error)
+    assert error.start == MAX_CHARACTERS
+
+
+def test_the_largest_formula_is_taken_and_one_node_more_is_not():
+    text = "x" + "+x" * 199  # 399 nodes: 200 leaves, 199 sums
+    assert isinstance(parse(text), Call)
+    assert isinstance(parse("-" + text), Call)  # 400
+    assert "has 401 nodes; at most 400 are allowed" in str(refused(text + "+x"))
+    assert MAX_NODES == 400
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 150 + "p*x" + ")" * 150,
+        "-" * 300 + "x*p",
+        "p*" + "sin(" * 150 + "x" + ")" * 150,
+        "p*x" + "+x" * 198,
+        "p*x" + "**x" * 198,
+    ],
+)
+def test_deep_formulas_within_the_limits_are_taken(text: str):
+    function = Function(text)
+    assert function.plan.reason
+    assert hash(function) == hash(Function(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 1900 + "p*x" + ")" * 1900,
+        "-" * 3990 + "x*p",
+        "+" * 3990 + "x*p",
+        "p*" + "sin(" * 790 + "x" + ")" * 790,
+        "p*x" + "+x" * 1990,
+        "p*x" + "**x" * 1300,
+        "~" * 3990 + "x",
+        "not " * 990 + "x",
+        "lambda:" * 570 + "x",
+        "p*x" + "[x" * 1900 + "]" * 90,
+        "[" * 3999,
+        "{" * 3999,
+        "p*x if " * 570,
+        "x" * 4001,
+        "p*x*" + "'" * 3990,
+        "𝐱" * 3000,
+        "x" + "\u0301" * 3998,
+        "x" * 100_000,
+        "x" * 200 + "\u0301" * 100_000,
+    ],
+)
+def test_what_is_too_deep_or_too_long_is_refused_at_once(text: str):
+    refused(text)
+
+
+def test_chained_comparisons_cannot_grow_without_bound():
+    text = "x"
+    for _ in range(40):  # each level would double what is below it
+        text = f"where(0<x<1,p,{text})"
+    error = refused(text)
+    assert "when its chained comparisons are written out; at most 400 are allowed" in str(error)
+    assert isinstance(parse("where(0<x<1, p, where(1<x<2, q, 0))"), Call)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, 2.5, b"p*x", ["p*x"], object()])
+def test_only_a_string_is_a_formula(wrong: object):
+    with pytest.raises(FormulaError, match="a formula is a string, not"):
+        parse(wrong)  # pyright: ignore[reportArgumentType]
+
+
+# ---- whatever comes
+
+_CHARACTERS = "xpqC0123456789+-*/().,<>=\n'\"[]{}:;@~_ "
+_WORDS = """** == != <= >= pi where( sin( exp( min( 1e 0x if else lambda and not in is for"""
+_TOKENS = [*_CHARACTERS, *_WORDS.split()]
+
+
+def _parses_or_is_refused(text: str) -> None:
+    try:
+        parse(text)
+    except FormulaError as error:
+        found = error
+    else:
+        return
+    assert found.text == text
+    assert found.message
+
+
+@given(st.text())
+@example("1if x else p")
+@example("0_")
+@example("p*x\ufeff")
+@example("\ud800")
+def test_any_text_parses_or_is_refused_with_an_error_of_ours(text: str):
+    _parses_or_is_refused(text)
+
+
+@given(st.text(st.characters(codec="ascii")))
+def test_any_ascii_text_parses_or_is_refused_with_an_error_of_ours(text: str):
+    _parses_or_is_refused(text)
+
+
+@given(st.lists(st.sampled_from(_TOKENS), max_size=30).map("".join))
+@example("1or x")
+@example("0x1for x in p")
+@example("1e5if p else x")
+@example("sin(x)(p)")
+@example("((x))[p]")
+def test_any_heap_of_tokens_parses_or_is_refused_with_an_error_of_ours(text: str):
+    _parses_or_is_refused(text)
+
+
+@given(
+    st.lists(st.sampled_from(["9", "**", "*", "-", "(", ")", "1e300", "/", "0"]), max_size=40).map("".join)
+)
+def test_any_arithmetic_parses_or_is_refused_soon(text: str):
+    start = time.perf_counter()
+    _parses_or_is_refused(text)
+    assert time.perf_counter() - start < SECONDS

@@ -1,0 +1,321 @@
+"""Elementary functions: float32 against float64, over all of float32."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from llvmlite import ir
+from numpy.typing import NDArray
+
+from ftnn.kernels import _exponential, _trig
+from ftnn.kernels._libm import libm
+from ftnn.kernels._math import ACCURACY, FUNCTIONS
+from ftnn.kernels._vector import DType, Vectors
+from tests.kernels._harness import Compiled, compile_map, module_of
+
+F32, F64 = NDArray[np.float32], NDArray[np.float64]
+
+
+def c_library(name: str) -> Callable[[F64], F64]:
+    """The C library's function: its sin is right near every multiple of π, NumPy's need not be."""
+    return compile_map(lambda v, x: libm(v, name, x), "float64")
+
+
+sin, cos, tan = c_library("sin"), c_library("cos"), c_library("tan")
+
+TRUE: dict[str, Callable[[F64], F64]] = {
+    "sin": sin,
+    "cos": cos,
+    "tan": tan,
+    "cot": lambda x: 1 / tan(x),
+    "sec": lambda x: 1 / cos(x),
+    "csc": lambda x: 1 / sin(x),
+    "exp": np.exp,
+    "log": np.log,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "tanh": np.tanh,
+    "coth": lambda x: 1 / np.tanh(x),
+    "sech": lambda x: 2 / (np.exp(x) + np.exp(-x)),
+    "csch": lambda x: 1 / np.sinh(x),
+    "logistic": lambda x: np.where(x < 0, np.exp(x), 1) / (1 + np.exp(-np.abs(x))),
+    "softplus": lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))),
+    "gauss": lambda x: np.exp(-x * x),
+    "erf": c_library("erf"),
+    "sign": lambda x: np.where(np.isnan(x), x, np.sign(x)),
+    "step": lambda x: np.where(np.isnan(x), x, x >= 0),
+    "rect": lambda x: np.where(x < 0, 0, x),
+}
+"""Each function in float64, far more accurate than a float32 can tell."""
+
+FORMS: dict[str, tuple[str, Callable[..., ir.Value]]] = {
+    **{name: (name, row.emit) for name, row in FUNCTIONS.items() if name in TRUE},
+    "sin alone": ("sin", _trig.sin_alone),
+    "cos alone": ("cos", _trig.cos_alone),
+}
+
+
+def ulps(got: F32, true: F64) -> F64:
+    """The distance in units of the last place a float32 of the true value has; infinite where inf or NaN differ."""
+    with np.errstate(all="ignore"):
+        rounded = true.astype(np.float32)
+        unit = np.ldexp(1.0, np.maximum(np.frexp(true)[1] - 24, -149))
+        distance = np.abs(got - true) / unit
+    special = ~np.isfinite(rounded) | ~np.isfinite(got)
+    same = (rounded == got) | (np.isnan(rounded) & np.isnan(got))
+    return np.where(special, np.where(same, 0.0, np.inf), distance)
+
+
+def around(*values: float, count: int = 3000) -> F32:
+    """All float32 next to each of these values."""
+    middle = np.array(values, np.float32).view(np.int32)[:, None]
+    return (middle + np.arange(-count, count + 1, dtype=np.int32)).ravel().view(np.float32)
+
+
+def sample() -> F32:
+    """Every 4099th of all 2^32 float32 (denormals, infinities and NaN too), and all around what may be critical."""
+    with np.errstate(all="ignore"):
+        everywhere = np.arange(0, 2**32, 4099, dtype=np.uint64).astype(np.uint32).view(np.float32)
+        zero = np.arange(2000, dtype=np.uint32).view(np.float32)
+        quarters = (np.arange(1, 8400, dtype=np.float64) * (math.pi / 2)).astype(np.float32)
+        critical = [0.25, 0.35, 0.5, 0.9, 0.92, 1, 2.0**-126, 4, 9.01, 10, 10.2, 16.6, 17.3]
+        critical += [87.3, 88.0, 88.72284, 89.41599, 89.5, 103.97, 8192, 12866.0, 12866.9]
+        logs = np.arange(-300, 300) * (math.log(2) / 4)  # where reductions by ln 2 and its parts turn
+        half = np.concatenate(
+            [zero, around(*critical), around(*logs, count=20), around(*quarters, count=4), np.linspace(0, 20, 100001)]
+        )
+        x = np.concatenate([everywhere, half, -half, [np.inf, -np.inf, np.nan]]).astype(np.float32)
+    return np.concatenate([x, WORST, -WORST])
+
+
+# Where an exhaustive run found the largest errors, each function's own and the nearest to multiples of π/2.
+WORST = np.array([0.0], np.float32)
+
+SAMPLE = sample()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_float32_is_as_near_to_the_truth_as_stated(form: str) -> None:
+    name, emit = FORMS[form]
+    with np.errstate(all="ignore"):
+        error = ulps(compile_map(emit)(SAMPLE), TRUE[name](SAMPLE.astype(np.float64)))
+    worst = error.argmax()
+    assert error[worst] <= ACCURACY[form], f"{error[worst]:.3f} ulp at {SAMPLE[worst]!r}"
+    assert ACCURACY[form] <= 4
+
+
+def test_the_stated_accuracy_is_in_the_docstring() -> None:
+    emits = {**{name: row.emit for name, row in FUNCTIONS.items()}, **{form: e for form, (_, e) in FORMS.items()}}
+    for form, emit in emits.items():
+        stated = re.findall(r"([0-9.]+) ulp", emit.__doc__ or "")
+        assert not ACCURACY[form] or stated == [str(ACCURACY[form])], form
+
+
+def test_every_function_has_an_oracle() -> None:
+    assert set(FUNCTIONS) == {*TRUE, "pow", "powi"}
+    assert {name for name, row in FUNCTIONS.items() if row.arity == 2} == {"pow"}
+    assert all(row.arity == 1 for name, row in FUNCTIONS.items() if name != "pow")
+
+
+@pytest.mark.parametrize("module,coefficients", [(_trig, "_COS"), (_trig, "_SIN"), (_exponential, "_EXPM1")])
+def test_a_coefficient_off_by_a_millionth_is_noticed(
+    module: Any, coefficients: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = {"_COS": "cos", "_SIN": "sin", "_EXPM1": "exp"}[coefficients]
+    first, second, *rest = getattr(module, coefficients)
+    monkeypatch.setattr(module, coefficients, (first, second * (1 + 4e-6), *rest))
+    x = np.linspace(-3, 3, 10001, dtype=np.float32)
+    assert ulps(compile_map(FUNCTIONS[name].emit)(x), TRUE[name](x.astype(np.float64))).max() > ACCURACY[name]
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "tan", "exp", "log", "tanh", "erf", "softplus", "sinh"])
+def test_the_oracle_agrees_with_mpmath(name: str) -> None:
+    softplus: Callable[[Any], Any] = lambda x: mpmath.log1p(mpmath.exp(x))  # noqa: E731
+    function = softplus if name == "softplus" else getattr(mpmath, name)
+    x = np.array([1e-30, 0.3, 0.9215, 1.5707964, 5.5, 80.25, 12867.96, 2.6e6, 1e22, 5.3e37], np.float32)
+    x = x if name in ("sin", "cos", "tan", "log", "tanh", "erf") else x[:6]
+    with mpmath.workdps(60):
+        true = [float(function(mpmath.mpf(float(one)))) for one in x]
+    np.testing.assert_allclose(TRUE[name](x.astype(np.float64)), true, rtol=2e-15)
+
+
+LANES = SAMPLE[:: len(SAMPLE) // 40000]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_value_depends_on_neither_lane_count_nor_neighbours(form: str) -> None:
+    emit = FORMS[form][1]
+    one = compile_map(emit, lanes=16)(LANES)
+    mixed = np.random.default_rng(0).permutation(len(LANES))
+    for lanes in (1, 3, 8):
+        got = compile_map(emit, lanes=lanes)(LANES[mixed])
+        np.testing.assert_array_equal(got, one[mixed])
+
+
+VALUES = {
+    "exp": [(0.0, 1.0), (-math.inf, 0.0), (math.inf, math.inf), (-1000.0, 0.0), (1000.0, math.inf)],
+    "log": [(1.0, 0.0), (0.0, -math.inf), (-0.0, -math.inf), (-1e-45, math.nan), (math.inf, math.inf)],
+    "sin": [(0.0, 0.0), (-0.0, -0.0), (1e-45, 1e-45), (math.inf, math.nan), (-math.inf, math.nan)],
+    "cos": [(0.0, 1.0), (-0.0, 1.0), (1e-45, 1.0), (math.inf, math.nan)],
+    "sin alone": [(0.0, 0.0), (-0.0, -0.0), (1e-45, 1e-45), (math.inf, math.nan)],
+    "cos alone": [(0.0, 1.0), (-0.0, 1.0), (1e-45, 1.0), (math.inf, math.nan)],
+    "tan": [(0.0, 0.0), (-0.0, -0.0), (-1e-45, -1e-45), (math.inf, math.nan)],
+    "cot": [(0.0, math.inf), (-0.0, -math.inf), (-1e-45, -math.inf)],
+    "csc": [(0.0, math.inf), (-0.0, -math.inf), (1e-45, math.inf)],
+    "sec": [(0.0, 1.0), (math.inf, math.nan)],
+    "sinh": [(0.0, 0.0), (-0.0, -0.0), (1e-45, 1e-45), (-90.0, -math.inf), (math.inf, math.inf)],
+    "cosh": [(0.0, 1.0), (-90.0, math.inf), (math.inf, math.inf)],
+    "tanh": [(0.0, 0.0), (-1e-45, -1e-45), (-math.inf, -1.0), (30.0, 1.0), (math.inf, 1.0)],
+    "coth": [(0.0, math.inf), (-0.0, -math.inf), (-1e-45, -math.inf), (-math.inf, -1.0)],
+    "sech": [(0.0, 1.0), (-math.inf, 0.0), (200.0, 0.0)],
+    "csch": [(0.0, math.inf), (-0.0, -math.inf), (math.inf, 0.0), (-200.0, -0.0)],
+    "logistic": [(0.0, 0.5), (-math.inf, 0.0), (math.inf, 1.0), (30.0, 1.0)],
+    "softplus": [(-math.inf, 0.0), (math.inf, math.inf), (3e38, 3e38)],
+    "gauss": [(0.0, 1.0), (1e-20, 1.0), (-math.inf, 0.0), (3e38, 0.0)],
+    "erf": [(0.0, 0.0), (-0.0, -0.0), (-math.inf, -1.0), (5.0, 1.0)],
+    "sign": [(0.0, 0.0), (-0.0, 0.0), (-math.inf, -1.0), (1e-45, 1.0)],
+    "step": [(0.0, 1.0), (-0.0, 1.0), (-1e-45, 0.0), (math.inf, 1.0), (-math.inf, 0.0)],
+    "rect": [(0.0, 0.0), (-1e-45, 0.0), (-math.inf, 0.0), (math.inf, math.inf)],
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("form", FORMS)
+def test_special_values_are_exact(form: str, dtype: DType) -> None:
+    values = [*VALUES[form], (math.nan, math.nan)]
+    if dtype == "float64":  # what is too small or too large for float32 is not there
+        values = [(x, true) for x, true in values if x == 0 or not math.isfinite(x)]
+    x, true = np.array(values, np.float32).T.astype(dtype)
+    got = compile_map(FORMS[form][1], dtype)(x)
+    np.testing.assert_array_equal(got, true)
+    number = ~np.isnan(true)
+    np.testing.assert_array_equal(np.signbit(got[number]), np.signbit(true[number]))
+
+
+@pytest.mark.parametrize("form", ["sin", "cos", "sin alone", "cos alone", "tanh", "erf"])
+def test_no_value_is_greater_than_one(form: str) -> None:
+    got = compile_map(FORMS[form][1])(SAMPLE)
+    assert np.nanmax(np.abs(got)) == 1
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_float64_is_right_to_a_few_of_its_own_places(form: str) -> None:
+    name, emit = FORMS[form]
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(scale=s, size=2000) for s in (1e-3, 1, 30)])
+    with np.errstate(all="ignore"):
+        true = TRUE[name](x)
+        got = compile_map(emit, "float64")(x)
+    rtol = 2e-13 if name == "gauss" else 2e-15  # there it is the oracle whose square is rounded
+    np.testing.assert_allclose(got, true, rtol=rtol, atol=1e-300)
+
+
+# Sharing, and what the hot path costs
+
+
+def instructions(text: str) -> list[str]:
+    """What the loop of a module computes, without what costs nothing: bitcasts, addresses, phis."""
+    start = text.index('define void @"map"')
+    body = text[start : text.index("\n}", start)]
+    free = ("bitcast", "getelementptr", "phi", "load", "extractvalue", "insertelement", "shufflevector")
+    return [line for line in body.splitlines() if " = " in line and not any(f" = {f} " in line for f in free)]
+
+
+def cost(*emits: Callable[..., ir.Value]) -> int:
+    text = str(module_of(lambda v, x: [emit(v, x) for emit in emits], "float32", 16, 1, len(emits)))
+    outside = [line for line in instructions(text) if "ftnn.reduce" not in line and "select" not in line]
+    return len(outside) - 2  # the loop's own
+
+
+def test_sin_and_cos_of_one_argument_share_their_reduction_and_their_branch() -> None:
+    text = str(module_of(lambda v, x: [_trig.sin(v, x), _trig.cos(v, x)], "float32", 16, 1, 2))
+    assert len(re.findall(r"call .*ftnn\.reduce", text)) == 1
+    both, each = cost(_trig.sin, _trig.cos), (cost(_trig.sin), cost(_trig.cos))
+    assert both <= max(each) + 2
+
+
+@pytest.mark.parametrize(
+    ("emits", "limit"),
+    [
+        ([_trig.sin, _trig.cos], 25),
+        ([_trig.sin_alone], 16),
+        ([_trig.cos_alone], 18),
+        ([_exponential.exp], 16),
+        ([_exponential.logistic], 17),
+        ([_exponential.tanh], 15),
+        ([_exponential.sinh, _exponential.cosh], 22),
+    ],
+)
+def test_hot_functions_stay_short(emits: list[Callable[..., ir.Value]], limit: int) -> None:
+    assert cost(*emits) <= limit
+
+
+def test_an_argument_out_of_range_leaves_what_is_live_around_it_alone() -> None:
+    def emit(v: Vectors, x: ir.Value) -> list[ir.Value]:
+        live = [v.mul(x, v.const(k)) for k in range(1, 21)]  # more than there are registers
+        waves = [_trig.sin(v, x), _trig.cos(v, x), _trig.sin_alone(v, x), _trig.cos_alone(v, x)]
+        return [*waves, *(v.add(one, v.sub(wave, wave)) for one in live for wave in waves[:1])]
+
+    x = np.concatenate([np.linspace(-3e4, 3e4, 4001), [1e30, -1e37]]).astype(np.float32)
+    for lanes in (8, 16):
+        got = compile_map(emit, lanes=lanes, results=24)(x)
+        for wave, name in zip(got, ("sin", "cos", "sin", "cos"), strict=False):
+            assert ulps(wave, TRUE[name](x.astype(np.float64))).max() <= 3
+        for k, one in enumerate(got[4:], 1):
+            np.testing.assert_array_equal(one, x * np.float32(k))
+
+
+# Powers
+
+
+@pytest.fixture(scope="module")
+def true_pow() -> Compiled:
+    """C's pow in float64."""
+    return compile_map(FUNCTIONS["pow"].emit, "float64", arity=2)
+
+
+def test_pow_has_all_special_cases_of_c(true_pow: Compiled) -> None:
+    half = [0.0, 1e-45, 1e-30, 0.3, 0.5, 1, 1.0000001, 1.5, 2, 3, 4, 7, 1e10, 16777215, 3e38, math.inf, math.nan]
+    values = np.array([*half, *(-one for one in half)], np.float32)
+    a, b = (grid.ravel() for grid in np.meshgrid(values, values))
+    with np.errstate(over="ignore"):
+        true = true_pow(a.astype(np.float64), b.astype(np.float64)).astype(np.float32)
+    for lanes in (1, 8, 16):
+        got = compile_map(FUNCTIONS["pow"].emit, lanes=lanes, arity=2)(a, b)
+        assert ulps(got, true.astype(np.float64)).max() <= 1
+        number = ~np.isnan(true)
+        np.testing.assert_array_equal(np.signbit(got[number]), np.signbit(true[number]))
+
+
+def test_pow_is_accurate_over_the_whole_plane(true_pow: Compiled) -> None:
+    rng = np.random.default_rng(0)
+    count = 1_500_000
+    anything = rng.integers(0, 2**31, count, dtype=np.uint32).view(np.float32)
+    near_one = (1 + rng.normal(scale=1e-3, size=count)).astype(np.float32)
+    with np.errstate(all="ignore"):
+        target = rng.uniform(-151, 129, 2 * count)  # exponents that make the result a number
+        a = np.concatenate([anything, near_one])
+        b = (target / np.log2(a.astype(np.float64))).astype(np.float32)
+        true = true_pow(a.astype(np.float64), b.astype(np.float64))
+        error = ulps(compile_map(FUNCTIONS["pow"].emit, arity=2)(a, b), true)
+    assert error.max() <= ACCURACY["pow"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_powi_is_accurate_for_every_exponent(dtype: DType, true_pow: Compiled) -> None:
+    x = SAMPLE[::7].astype(np.float64)
+    x = np.concatenate([x, np.linspace(0.5, 2, 30001), [0.0, -0.0, math.inf, -math.inf]])
+    x = x.astype(np.float32).astype(np.float64)
+    for n in (*range(-10, 11), 17, -33, 100, -127, 1001):
+        got = compile_map(lambda v, a, n=n: FUNCTIONS["powi"](v, a, n), dtype)(x)
+        true = true_pow(x, np.full_like(x, n))
+        if dtype == "float32":
+            assert ulps(got, true).max() <= ACCURACY["powi"], n
+        else:
+            np.testing.assert_allclose(got, true, rtol=2e-15, atol=1e-307)

@@ -1,0 +1,136 @@
+"""By how much a kernel may differ from the float64 reference: a share of Σ |F| + |argument·∂F/∂argument|."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ftnn.formula import Function
+from ftnn.formula._derive import differentiate, lower
+from ftnn.formula._expr import INPUT, Call, Expr, Number, Symbol, call, postorder, symbol
+from ftnn.formula._ops import OPS
+from ftnn.kernels import _reference
+from ftnn.kernels._program import Program, program, signature
+from ftnn.kernels._reference import Contraction
+
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
+ERROR = "∂F"  # no parameter is called so
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a kernel is given: x (batch, in), matrices (in, out), and the error at its result, (batch, out)."""
+
+    program: Program
+    x: Tensor
+    matrices: list[Tensor]
+    grad: Tensor
+
+    @property
+    def double(self) -> Case:
+        return Case(
+            self.program, self.x.double(), [m.double() for m in self.matrices], self.grad.double()
+        )
+
+
+def case(
+    function: Function,
+    inputs: int,
+    outputs: int,
+    batch: int,
+    density: float = 1.0,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+) -> Case:
+    """Parameters as the function starts them, inputs of which a share is not zero."""
+    random = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=random, dtype=dtype)
+
+    x = normal(batch, inputs)
+    x[torch.rand(batch, inputs, generator=random) >= density] = 0
+    matrices: list[Tensor] = []
+    for low, high in function.init.values():
+        matrices.append(torch.rand(inputs, outputs, generator=random, dtype=dtype) * (high - low) + low)
+    for values in function.choices.values():
+        picks = torch.randint(len(values), (inputs, outputs), generator=random)
+        matrices.append(torch.tensor(values, dtype=dtype)[picks])
+    return Case(program(*signature(function)), x, matrices, normal(batch, outputs))
+
+
+def _spread(expr: Expr, arguments: tuple[str, ...]) -> Expr:
+    """|expr| + Σ |a · ∂expr/∂a|."""
+    total = call("abs", expr)
+    for name in arguments:
+        total = call("add", total, call("abs", call("mul", symbol(name), differentiate(expr, name))))
+    return total
+
+
+@cache
+def _contraction(found: Program, wanted: tuple[str, ...]) -> Contraction:
+    arguments = found.differentiable
+    operands = ((INPUT, "bi"), *((name, "io") for name in found.matrices), (ERROR, "bo"))
+    error = call("abs", symbol(ERROR))
+    results = [(_spread(found.expr, arguments), "bo")]
+    for name in wanted:
+        size = call("mul", error, _spread(found.slopes[name], arguments))
+        results.append((size, "bi" if name == INPUT else "io"))
+    return Contraction(operands, tuple(results))
+
+
+def yardsticks(given: Case, wanted: tuple[str, ...]) -> list[Tensor]:
+    """For the result, then for each gradient: what its error is measured by."""
+    double = given.double
+    return list(_reference.contract(_contraction(given.program, wanted), double.x, *double.matrices, double.grad))
+
+
+def expected(given: Case, wanted: tuple[str, ...]) -> list[Tensor]:
+    """The result, then each gradient, by the reference in float64."""
+    double = given.double
+    forward = _reference.transfer(given.program, double.x, double.matrices)
+    backward = _reference.transfer_backward(given.program, double.grad, double.x, double.matrices, wanted)
+    return [forward, *backward]
+
+
+def excess(found: Tensor, wanted: Tensor, yard: Tensor) -> float:
+    """The largest error, as a share of what is allowed: above 1 is too much."""
+    floor = 16 * torch.finfo(found.dtype).tiny  # what is smaller than every normal number is as good as zero
+    share = (found.double() - wanted).abs() / (TOLERANCE[found.dtype] * yard + floor)
+    return float(share.max()) if share.numel() else 0.0
+
+
+def same_kind(found: Tensor, wanted: Tensor) -> bool:
+    """Whether both are finite in the same places."""
+    return bool((found.isfinite() == wanted.isfinite()).all())
+
+
+def conditioned(expr: Expr, values: dict[str, Tensor]) -> Tensor:
+    """Σ |part · ∂expr/∂part| over all parts of `expr`, leaves and steps on the way: what rounding each may move.
+
+    For formulas that lose digits between their arguments and their value, as a drawn one may.
+    """
+    parts: dict[Expr, Any] = {}
+    shape = torch.broadcast_shapes(*(value.shape for value in values.values()))
+    for part in postorder(lower(expr, "torch")):
+        match part:
+            case Number(value):
+                parts[part] = torch.full(shape, float(value), dtype=torch.float64)
+            case Symbol(name):
+                parts[part] = values[name].detach().expand(shape).clone().requires_grad_()
+            case Call(op, args):
+                parts[part] = _reference._native(OPS[op].torch)(*(parts[arg] for arg in args))
+        if parts[part].requires_grad:
+            parts[part].retain_grad()
+    total = parts[lower(expr, "torch")]
+    if total.requires_grad:
+        total.sum().backward()
+    size = total.detach().abs()
+    for value in parts.values():
+        if value.requires_grad and value.grad is not None:
+            size = size + (value * value.grad).detach().abs()
+    return size

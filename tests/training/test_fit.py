@@ -1,0 +1,356 @@
+"""Layer-wise training and fine-tuning do what the paper says."""
+
+from __future__ import annotations
+
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ftnn.errors import DataError, FtnnError, ShapeError
+from ftnn.nn import Network
+from ftnn.training import CheckpointError, Epoch, History, Lines, digest, fit, initialise
+from ftnn.training._fit import Settings, at_chance, stages
+from tests.training.problems import blobs, network
+
+
+def test_a_deep_network_learns() -> None:
+    x, y = blobs(samples=400)
+    net = network("F12", (16, 16, 16), "logistic", dtype=torch.float32)
+    history = fit(net, x[:300], y[:300], gamma=-1, epochs=(10, 5), test=(x[300:], y[300:]))
+    assert history.failed is None
+    assert history.ft_accuracy is not None
+    assert history.ft_accuracy > 85
+    assert history.ft_accuracy == pytest.approx(
+        100 * float((net(torch.tensor(x[300:], dtype=torch.float32)).argmax(1).numpy() == y[300:]).mean())
+    )
+
+
+def test_regression_learns_a_function() -> None:
+    random = np.random.default_rng(0)
+    x = random.uniform(-1, 1, (600, 2))
+    y = np.sin(3 * x[:, 0]) + x[:, 1] ** 2
+    net = network("F03", (24,), "tanh", inputs=2, outputs=1)
+    history = fit(net, x, y, gamma=-3, epochs=(60, 20))
+    predicted = net(torch.tensor(x)).detach().numpy()[:, 0]
+    assert history.lwt_accuracy is None
+    assert ((predicted - y) ** 2).mean() < 0.1 * y.var()
+
+
+def test_stages_are_the_papers() -> None:
+    found = stages(Settings(gamma=-1), 3)
+    assert [(s.name, s.layer, s.epochs, s.rate) for s in found] == [
+        ("lwt", 1, 15, 0.5),
+        ("lwt", 2, 15, 0.5),
+        ("lwt", 3, 15, 0.5),
+        ("ft", 0, 15, 2.0**-5),
+    ]
+    assert [s.name for s in stages(Settings(solver="joint"), 3)] == ["joint"]
+
+
+def test_layers_below_are_frozen_while_one_is_trained() -> None:
+    x, y = blobs()
+    net = network("F03", (6, 5))
+    seen: list[tuple[int, torch.Tensor, torch.Tensor]] = []
+
+    def look(epoch: Epoch, net: Network) -> None:
+        if epoch.stage == "lwt":
+            seen.append((epoch.layer, net.layers[0].theta["p"].clone(), net.layers[1].theta["p"].clone()))
+
+    start = [layer.theta["p"].detach().clone() for layer in net.layers]
+    fit(net, x, y, epochs=(2, 0), callbacks=[look])
+    first, second = [s for s in seen if s[0] == 1], [s for s in seen if s[0] == 2]
+    assert all(torch.equal(upper, start[1]) for _, _, upper in first)
+    assert not torch.equal(first[0][1], start[0])
+    assert all(torch.equal(lower, first[-1][1]) for _, lower, _ in second)
+    assert not torch.equal(second[-1][2], start[1])
+
+
+def test_a_deeper_networks_layerwise_training_contains_the_shallower_ones() -> None:
+    x, y = blobs()
+    shallow, deep = network("F12", (6, 5)), network("F12", (6, 5, 4, 3))
+    one = fit(shallow, x, y, epochs=(2, 0))
+    two = fit(deep, x, y, epochs=(2, 0))
+    for mine, theirs in zip(shallow.layers, deep.layers, strict=False):
+        assert digest(mine) == digest(theirs)
+    assert [e.loss for e in one.epochs] == [e.loss for e in two.epochs[:4]]
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others() -> None:
+    x, y = blobs()
+    ends = []
+    for seed in (0, 0, 1):
+        net = network("F12", (6, 5), seed=seed, dtype=torch.float32)
+        fit(net, x, y, epochs=(2, 2), seed=seed)
+        ends.append(digest(net))
+    assert ends[0] == ends[1] != ends[2]
+
+
+class TestNewbob:
+    """Fine-tuning's schedule, on losses that are made up."""
+
+    def run(self, monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> tuple[History, list[float]]:
+        """A fine-tuning whose epochs have these losses, after a layer-wise training that ended at 1."""
+        from ftnn.training import _fit
+
+        x, y = blobs(samples=16)
+        ahead = iter([1.0, *losses])
+        real = _fit._Run._epoch
+
+        def made_up(self: Any, *given: Any) -> Epoch:
+            from dataclasses import replace
+
+            return replace(real(self, *given), loss=next(ahead))
+
+        monkeypatch.setattr(_fit._Run, "_epoch", made_up)
+        net = network("F03", (3,))
+        ends: list[str] = []
+        history = fit(net, x, y, gamma=0, epochs=(1, 15), callbacks=[lambda e, n: ends.append(digest(n.hidden)) or False])
+        self.ends, self.final = ends, digest(net.hidden)
+        return history, [e.rate for e in history.epochs if e.stage == "ft"]
+
+    def test_it_starts_at_two_to_the_gamma_minus_four_and_keeps_the_rate_while_the_loss_falls(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        history, rates = self.run(monkeypatch, [0.9 - 0.01 * n for n in range(20)])
+        assert rates == [2.0**-4] * 15
+        assert not any(e.undone for e in history.epochs)
+
+    def test_a_small_gain_halves_the_rate_of_what_follows(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        _, rates = self.run(monkeypatch, [0.9, 0.9 - 5e-5, 0.8, 0.8 - 9.9e-5, 0.7, 0.9])
+        assert rates == [2.0**-4, 2.0**-4, 2.0**-5, 2.0**-5, 2.0**-6, 2.0**-6]
+
+    def test_a_growing_loss_undoes_its_epoch_and_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        history, _ = self.run(monkeypatch, [0.9, 0.8, 0.81, 0.1])
+        tuned = [e for e in history.epochs if e.stage == "ft"]
+        assert [e.undone for e in tuned] == [False, False, True]
+        assert self.final == self.ends[2]  # after layer-wise training and two epochs
+
+    def test_the_first_epoch_is_compared_with_layerwise_trainings_last(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        history, _ = self.run(monkeypatch, [1.1, 0.5])
+        assert [e.undone for e in history.epochs if e.stage == "ft"] == [True]
+        assert self.final == self.ends[0]
+
+    def test_no_gain_at_all_is_not_a_loss(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        history, rates = self.run(monkeypatch, [1.0] * 15)
+        assert len(rates) == 15
+        assert rates[1] == 2.0**-5
+        assert not any(e.undone for e in history.epochs)
+
+
+class TestFailure:
+    def test_a_diverging_run_is_a_result_with_its_place_and_advice(self) -> None:
+        x, y = blobs()
+        net = network("p*exp(q*x)", (6, 5), "relu", dtype=torch.float32)
+        with torch.no_grad():
+            net.layers[0].theta["q"].fill_(40.0)
+        history = fit(net, x, y, gamma=3, epochs=(3, 3), clip=None)
+        assert history.failed is not None
+        assert "not finite in layer-wise training, hidden layer" in history.failed
+        assert "epoch" in history.failed
+        assert history.advice == "a smaller gamma: 2"
+
+    def test_the_last_finite_parameters_are_kept(self) -> None:
+        x, y = blobs()
+        net = network("F04", (6,), "relu", dtype=torch.float32)
+        history = fit(net, 50 * x, y, gamma=6, epochs=(5, 0), clip=None)
+        assert history.failed is not None
+        assert all(torch.isfinite(p).all() for p in net.parameters())
+
+    def test_a_run_at_chance_is_marked_only_at_the_very_end(self) -> None:
+        random = np.random.default_rng(0)
+        x, y = random.normal(size=(300, 5)), random.integers(10, size=300)
+        net = network("F03", (3,), outputs=10)
+        history = fit(net, x, y, gamma=-9, epochs=(1, 1))
+        assert history.failed is not None
+        assert "no better than chance" in history.failed
+        assert history.advice == "a larger gamma: -8, or the function's grounded()"
+        assert len(history.epochs) == 2
+
+    def test_chance_is_twenty_percent_for_ten_classes(self) -> None:
+        assert at_chance(10) == pytest.approx(0.2)
+        assert 0.5 < at_chance(2) < 0.6
+
+
+class TestBadInput:
+    def test_nan_in_the_data_is_named_with_its_place(self) -> None:
+        x, y = blobs()
+        x[3, 1] = math.nan
+        with pytest.raises(DataError, match="row 3, column 1"):
+            fit(network(), x, y)
+
+    def test_labels_out_of_range(self) -> None:
+        x, y = blobs()
+        with pytest.raises(DataError, match=r"labels from 0 to 2; the network has 2 outputs, so allowed are 0 to 1"):
+            fit(network(outputs=2), x, y)
+
+    def test_wrong_shapes(self) -> None:
+        x, y = blobs()
+        with pytest.raises(ShapeError, match=r"\(samples, 5\)"):
+            fit(network(), x[:, :4], y)
+        with pytest.raises(ShapeError, match="200 rows for 240 samples"):
+            fit(network(), x, y[:200])
+        with pytest.raises(DataError, match="no samples"):
+            fit(network(), x[:0], y[:0])
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [("gamma", math.nan), ("epochs", (1, -1)), ("batch_size", 0), ("seed", -1), ("clip", 0.0), ("momentum", 1.0),
+         ("weight_decay", -1.0), ("solver", "adam")],
+    )  # fmt: skip
+    def test_settings_out_of_range_are_named(self, name: str, value: Any) -> None:
+        x, y = blobs()
+        with pytest.raises(FtnnError, match=name):
+            fit(network(), x, y, **{name: value})
+
+
+class TestCheckpoints:
+    def test_a_finished_run_is_not_run_again(self, tmp_path: Path) -> None:
+        x, y = blobs()
+        path = tmp_path / "run"
+        first = network("F03", (4, 4))
+        one = fit(first, x, y, epochs=(2, 2), checkpoint=path)
+        second = network("F03", (4, 4))
+        two = fit(second, x, y, epochs=(2, 2), checkpoint=path)
+        assert digest(first) == digest(second)
+        assert two.epochs == one.epochs
+
+    @pytest.mark.parametrize("engine", ["compiled", "torch"])
+    @pytest.mark.parametrize("stop", range(1, 7))
+    def test_a_run_that_was_cut_off_after_any_epoch_goes_on_with_the_same_result(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Any, stop: int
+    ) -> None:
+        x, y = blobs()
+        monkeypatch.setattr("ftnn.training._checkpoint.SECONDS_BETWEEN", 0.0)
+        whole = network("F12", (4, 3))
+        expected = fit(whole, x, y, epochs=(2, 2), engine=engine)
+
+        class CutOffError(Exception):
+            pass
+
+        def cut(epoch: Epoch, net: Network) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise CutOffError
+
+        left = stop - 1
+        with pytest.raises(CutOffError):
+            fit(network("F12", (4, 3)), x, y, epochs=(2, 2), engine=engine, checkpoint=tmp_path / "c", callbacks=[cut])
+        resumed = network("F12", (4, 3))
+        history = fit(resumed, x, y, epochs=(2, 2), engine=engine, checkpoint=tmp_path / "c")
+        assert digest(resumed) == digest(whole)
+        assert [e.loss for e in history.epochs] == [e.loss for e in expected.epochs]
+
+    def test_an_optimisers_state_goes_on_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        x, y = blobs()
+        monkeypatch.setattr("ftnn.training._checkpoint.SECONDS_BETWEEN", 0.0)
+        settings: dict[str, Any] = {
+            "epochs": 4,
+            "solver": "joint",
+            "optimizer": lambda parameters: torch.optim.Adam(parameters, lr=0.01),
+        }
+        whole, first, second = (network("F12", (4,)) for _ in range(3))
+        fit(whole, x, y, **settings)
+
+        def stop(epoch: Epoch, net: Network) -> None:
+            if epoch.epoch == 3:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            fit(first, x, y, checkpoint=tmp_path / "c", callbacks=[stop], **settings)
+        fit(second, x, y, checkpoint=tmp_path / "c", **settings)
+        assert digest(second) == digest(whole)
+
+    def test_ctrl_c_keeps_the_last_epoch(self, tmp_path: Path) -> None:
+        x, y = blobs()
+
+        def interrupt(epoch: Epoch, net: Network) -> None:
+            if epoch.epoch == 3:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            fit(network(), x, y, epochs=(5, 0), checkpoint=tmp_path / "c", callbacks=[interrupt])
+        seen: list[int] = []
+        fit(network(), x, y, epochs=(5, 0), checkpoint=tmp_path / "c", callbacks=[lambda e, n: seen.append(e.epoch) or False])
+        assert seen == [3, 4, 5]
+
+    @pytest.mark.parametrize(
+        "change", [{"gamma": -3}, {"seed": 1}, {"epochs": (3, 3)}, {"batch_size": 8}, {"clip": 1.0}, {"engine": "torch"}]
+    )
+    def test_a_checkpoint_of_another_configuration_is_refused_and_left_alone(
+        self, tmp_path: Path, change: dict[str, Any]
+    ) -> None:
+        x, y = blobs()
+        path = tmp_path / "run"
+        fit(network(), x, y, epochs=(1, 1), checkpoint=path)
+        before = path.read_bytes()
+        with pytest.raises(CheckpointError, match="another run"):
+            fit(network(), x, y, **{"epochs": (1, 1), "checkpoint": path, **change})
+        with pytest.raises(CheckpointError, match="another run"):
+            fit(network(), 2 * x, y, epochs=(1, 1), checkpoint=path)
+        with pytest.raises(CheckpointError, match="another run"):
+            fit(network(seed=5), x, y, epochs=(1, 1), checkpoint=path)
+        assert path.read_bytes() == before
+
+    def test_a_damaged_checkpoint_is_refused(self, tmp_path: Path) -> None:
+        x, y = blobs()
+        path = tmp_path / "run"
+        fit(network(), x, y, epochs=(1, 1), checkpoint=path)
+        path.write_bytes(path.read_bytes()[:100])
+        with pytest.raises(CheckpointError, match="not a checkpoint that can be read"):
+            fit(network(), x, y, epochs=(1, 1), checkpoint=path)
+
+    def test_a_folder_that_cannot_be_written_is_named(self, tmp_path: Path) -> None:
+        x, y = blobs()
+        (tmp_path / "file").write_text("no folder")
+        with pytest.raises(CheckpointError, match="cannot write the checkpoint"):
+            fit(network(), x, y, epochs=(1, 1), checkpoint=tmp_path / "file" / "run")
+
+
+def test_callbacks_can_end_a_stage() -> None:
+    x, y = blobs()
+    history = fit(network("F03", (4, 4)), x, y, epochs=(5, 5), callbacks=[lambda e, n: e.epoch == 2])
+    assert [(e.stage, e.layer, e.epoch) for e in history.epochs] == [
+        ("lwt", 1, 1), ("lwt", 1, 2), ("lwt", 2, 1), ("lwt", 2, 2), ("ft", 0, 1), ("ft", 0, 2),
+    ]  # fmt: skip
+
+
+def test_history_is_plain_data_and_round_trips_through_json() -> None:
+    x, y = blobs()
+    history = fit(network(), x, y, epochs=(2, 1), test=(x, y))
+    again = History.from_json(history.to_json())
+    assert again == history
+    record = history.epochs[0]
+    assert record.rate == 0.25
+    assert record.train_accuracy is not None
+    assert record.test_accuracy is not None
+    assert record.seconds > 0
+
+
+def test_lines_tell_each_epoch() -> None:
+    x, y = blobs()
+    out = io.StringIO()
+    fit(network(), x, y, epochs=(2, 1), test=(x, y), progress=Lines(out))
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("layer-wise 1, epoch 1: loss ")
+    assert "test" in lines[0]
+    assert lines[2].startswith("fine-tuning, epoch 1")
+
+
+def test_initialise_draws_each_layer_from_its_own_stream() -> None:
+    small, large = network("F12", (6,)), network("F12", (6, 5))
+    assert digest(small.layers[0]) == digest(large.layers[0])
+    again = Network(5, [6], 3, function="F12", dtype=torch.float64)
+    initialise(again, 0)
+    assert digest(again) == digest(small)
+
+
+def test_one_short_batch_of_few_samples_works() -> None:
+    x, y = blobs(samples=3)
+    assert fit(network(), x, y, epochs=(1, 1)).epochs[0].loss > 0

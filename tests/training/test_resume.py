@@ -1,0 +1,85 @@
+"""`kill -9` at any moment, and run again: the same bits."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ftnn.training import _checkpoint, digest, fit
+from ftnn.training._checkpoint import Checkpoint
+from tests.training.problems import blobs, network
+
+SETTINGS = {"gamma": -2, "epochs": (6, 12)}
+
+
+def run(checkpoint: Path | None, mark: Path | None = None) -> str:
+    """A run of about two seconds; each epoch's stage is told to `mark`."""
+    x, y = blobs(samples=6000)
+    net = network("F12", (24, 24), "logistic", dtype=torch.float32)
+
+    def tell(epoch: object, _: object) -> None:
+        if mark is not None:
+            mark.write_text(str(getattr(epoch, "stage", "")))
+
+    fit(net, x, y, checkpoint=checkpoint, callbacks=[tell], **SETTINGS)  # pyright: ignore[reportArgumentType]
+    return digest(net)
+
+
+@pytest.mark.slow
+def test_killed_at_ten_random_moments_it_ends_with_the_same_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_checkpoint, "SECONDS_BETWEEN", 0.0)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # a forked child has none of its parent's threads
+    try:
+        start = time.perf_counter()
+        expected = run(None)
+        whole = time.perf_counter() - start
+        moments = random.Random(0)
+        checkpoint, mark, result = tmp_path / "run", tmp_path / "stage", tmp_path / "result"
+        kills: list[str] = []
+        while len(kills) < 10:
+            if result.exists():  # it came through: once more from the beginning
+                assert result.read_text() == expected
+                for path in (checkpoint, mark, result):
+                    path.unlink(missing_ok=True)
+            child = os.fork()
+            if child == 0:
+                try:
+                    result.write_text(run(checkpoint, mark))
+                finally:
+                    os._exit(0)
+            time.sleep(moments.uniform(0.05, 0.6) * whole)
+            os.kill(child, signal.SIGKILL)
+            _, status = os.waitpid(child, 0)
+            if os.WIFSIGNALED(status):
+                kills.append(mark.read_text() if mark.exists() else "")
+        assert {"lwt", "ft"} <= set(kills)  # some fell in either stage
+        assert run(checkpoint) == expected
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_a_write_that_is_cut_off_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper = Checkpoint(tmp_path / "c", "configuration")
+    keeper.keep(_checkpoint.State(net={"a": np.zeros(3)}), now=True)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(_checkpoint.CheckpointError, match="No space left on device"):
+        keeper.keep(_checkpoint.State(net={"a": np.ones(3)}), now=True)
+    monkeypatch.undo()
+    kept = keeper.load()
+    assert kept is not None
+    assert not kept.net["a"].any()
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
