@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import tempfile
+import shutil
 from pathlib import Path
 
 
 def write(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Replace a file by a new one beside it that takes its name: whoever reads sees the old or the new, never half.
+    """Replace a file by a new one that takes its name: a reader sees the old or the new, never half.
 
     **Arguments:**
 
-    - `path`: the file; its folder must be there.
+    - `path`: the file; its folder must be there. A link is followed, and the file's permissions are kept.
     - `content`: all of it.
     - `durable`: wait until it is on the disk, so that not even a power cut leaves half.
 
     Raises `OSError`, and then the old file is as it was.
     """
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
+    target = Path(os.path.realpath(path))
+    temporary = target.parent / f".{target.name}.{os.urandom(8).hex()}"
+    with open(temporary, "xb") as file:
+        try:
             file.write(content)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        # mkstemp makes files for their owner only; this one gets what any new file would get.
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    current = os.umask(0o022)
-    os.umask(current)
-    return current
+            file.close()
+            with contextlib.suppress(OSError):
+                shutil.copymode(
+                    target, temporary
+                )  # who may read the old file may read the new one, no others
+            os.replace(temporary, target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise

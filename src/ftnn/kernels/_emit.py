@@ -13,7 +13,22 @@ from typing import Literal
 from llvmlite import ir
 
 from ftnn.formula._derive import lower
-from ftnn.formula._expr import INPUT, ONE, ZERO, Call, Expr, Number, Symbol, call, folded, names, number, postorder
+from ftnn.formula._expr import (
+    INPUT,
+    ONE,
+    ZERO,
+    Call,
+    Expr,
+    Number,
+    Symbol,
+    call,
+    folded,
+    names,
+    number,
+    postorder,
+    substitute,
+    symbol,
+)
 from ftnn.formula._ops import OPS, is_native
 from ftnn.kernels._math import FUNCTIONS
 from ftnn.kernels._program import Program
@@ -124,6 +139,27 @@ def _cosh_less_one(part: Expr) -> Expr | None:
         if isinstance(first, Call) and first.op == "cosh":
             return first.args[0]
     return None
+
+
+SILENT = symbol("0")
+"""Stands for x = 0 where a formula must be computed there, and not worked out; no parameter is called so."""
+
+
+def at_zero(expr: Expr) -> Expr:
+    """`expr` where x is zero. What may have a pole is left to be computed, as 0·∞ is not 0."""
+    poles = any(isinstance(part, Call) and _has_poles(part) for part in postorder(expr))
+    return substitute(expr, {INPUT: SILENT if poles else ZERO})
+
+
+def _has_poles(part: Call) -> bool:
+    """Whether an operation may give what is not finite, overflow aside."""
+    match part:
+        case Call("div", (_, Number(value))):
+            return value == 0
+        case Call("pow", (_, Number(int() as value))):
+            return value < 0
+        case Call(op):
+            return op in ("pow", "sqrt") or bool(OPS[op].singular)
 
 
 def frontier(roots: Sequence[Expr], wanted: Side) -> list[Expr]:

@@ -15,12 +15,14 @@ from enum import IntEnum
 from llvmlite import ir
 
 from ftnn.formula._derive import differentiate
-from ftnn.formula._expr import INPUT, MEMORY, ZERO, Expr, call, folded, number, substitute, symbol
+from ftnn.formula._expr import INPUT, MEMORY, ZERO, Expr, call, folded, number, symbol
 from ftnn.kernels._emit import (
     I32,
     I64,
     POINTER,
+    SILENT,
     Emitter,
+    at_zero,
     frontier,
     kernel_form,
     loop,
@@ -146,7 +148,8 @@ class Lists:
 
 
 def _matrix_values(k: Kernel, program: Program, tables: Sequence[ir.Value], place: ir.Value) -> dict[Expr, ir.Value]:
-    return {symbol(name): k.load(table, place) for name, table in zip(program.matrices, tables, strict=True)}
+    values: dict[Expr, ir.Value] = {SILENT: k.v.const(0.0)}
+    return values | {symbol(name): k.load(table, place) for name, table in zip(program.matrices, tables, strict=True)}
 
 
 def _hoisted(emit: Emitter, roots: Sequence[Expr]) -> Emitter:
@@ -179,7 +182,7 @@ def forward(program: Program, dtype: DType, lanes: int, tile: int = TILE) -> str
     v, b, A = k.v, k.builder, ForwardArgs  # noqa: N806
     (form,) = without_cancellation(kernel_form(program))
     value = regrouped(form)
-    silent = regrouped(substitute(form, {INPUT: number(0)}))
+    silent = regrouped(at_zero(form))
     inputs, vectors, stride = k.number(A.inputs), k.number(A.vectors), k.number(A.stride)
     lists = Lists(k, k.pointer(A.count), k.pointer(A.index), k.pointer(A.value), stride, k.number(A.samples))
     tables, row_length = k.pointers(A.matrices, len(program.matrices)), k.number(A.row_length)
@@ -302,9 +305,9 @@ def backward(
     # A factor of matrices alone is left for after the sum over the samples.
     outer, inner = map(list, zip(*map(split_product, slopes), strict=True)) if slopes else ([], [])
     down = regrouped(found[INPUT]) if by_x else ZERO
-    at_zero = [regrouped(substitute(part, {INPUT: number(0)})) for part in inner]
-    down_at_zero = regrouped(substitute(down, {INPUT: number(0)}))
-    shared = any(part is not ZERO for part in at_zero)
+    inner_at_zero = [regrouped(at_zero(part)) for part in inner]
+    down_at_zero = regrouped(at_zero(down))
+    shared = any(part is not ZERO for part in inner_at_zero)
 
     inputs, vectors, stride = k.number(A.inputs), k.number(A.vectors), k.number(A.stride)
     lists = Lists(k, k.pointer(A.count), k.pointer(A.index), k.pointer(A.value), stride, k.number(A.samples))
@@ -337,7 +340,7 @@ def backward(
         def each_vector(vec: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
             place = k.plus(row, k.times(vec, lanes))
             values = _matrix_values(k, program, tables, place)
-            emit = _hoisted(Emitter(v, values), [*roots, *outer, *at_zero, down_at_zero])
+            emit = _hoisted(Emitter(v, values), [*roots, *outer, *inner_at_zero, down_at_zero])
             here = k.times(vec, per_vector)
 
             def error_at(s: ir.Value) -> ir.Value:
@@ -369,10 +372,10 @@ def backward(
 
                 def all_zeros_at_once() -> list[ir.Value]:
                     rest = v.sub(k.load(g_sum, k.times(vec, lanes)), sums[-1])
-                    found = emit.evaluate(*at_zero)
+                    found = emit.evaluate(*inner_at_zero)
                     return [
                         total if part is ZERO else v.fma(rest, value, total)
-                        for part, value, total in zip(at_zero, found, sums, strict=False)
+                        for part, value, total in zip(inner_at_zero, found, sums, strict=False)
                     ]
 
                 sums = when(v, lists.some_are_zero, all_zeros_at_once, sums[:-1])

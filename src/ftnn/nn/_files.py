@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from ftnn import _atomic
 from ftnn.errors import ModelFileError
 from ftnn.nn._connections import Connections
 from ftnn.nn._descriptions import build, describe
@@ -106,29 +105,10 @@ def _fit(module: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
 
 
 def _write(path: str | os.PathLike[str], content: bytes) -> None:
-    """All of it or nothing: into a new file beside the old one, which then takes its name."""
-    temporary = None
     try:
-        target = Path(os.path.realpath(path))  # through a link, to the file that it names
-        beside = target.parent / f".{target.name}.{os.urandom(8).hex()}"
-        with open(beside, "xb") as file:
-            temporary = beside
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        with contextlib.suppress(OSError):
-            shutil.copymode(
-                target, temporary
-            )  # who may read the old file may read the new one, and nobody else
-        os.replace(temporary, target)
-    except BaseException as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError | ValueError):
-            raise ModelFileError(
-                f"cannot write {path}: {_reason(error)}; what was there is unchanged"
-            ) from error
-        raise
+        _atomic.write(Path(path), content)
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"cannot write {path}: {_reason(error)}; what was there is unchanged") from error
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, str], dict[str, Tensor]]:

@@ -277,7 +277,12 @@ class _Run:
         last_loss = position.loss
         for epoch in range(position.epochs + 1, stage.epochs + 1):
             before = engine.snapshot()
-            record = self._epoch(stage, engine, problem, epoch, rate, before, told)
+            try:
+                record = self._epoch(stage, engine, problem, epoch, rate, told)
+            except _Failed:
+                engine.restore(before)
+                self._write_back(stage, engine, head)
+                raise
             ends = False
             if stage.name == "ft" and last_loss is not None:
                 gain = last_loss - record.loss
@@ -291,18 +296,22 @@ class _Run:
             self.state.history.epochs.append(record)
             told.end(record)
             if self.callbacks:
-                engine.write_back()
+                self._write_back(stage, engine, head)
                 ends |= any([callback(record, self.net) for callback in self.callbacks])
             position = Position(number, epoch, rate, last_loss)
             if ends:
                 break
             self.state = State(position, self.state.history, before_stage, engine.snapshot())
             self.checkpoint.keep(self.state, now=False)
+        self._write_back(stage, engine, head)
+        self._keep(Position(stage=number + 1, loss=last_loss), {}, now=True)
+
+    def _write_back(self, stage: Stage, engine: Engine, head: nn.Linear) -> None:
+        """Bring the network up to date."""
         engine.write_back()
         if stage.layer == len(self.net.layers) and stage.name == "lwt":
             # The last hidden layer's output layer stays as the network's.
             self.net.output.load_state_dict(head.state_dict())
-        self._keep(Position(stage=number + 1, loss=last_loss), {}, now=True)
 
     def _epoch(
         self,
@@ -311,7 +320,6 @@ class _Run:
         problem: Problem,
         epoch: int,
         rate: float,
-        before: dict[str, Array],
         told: Reporter,
     ) -> Epoch:
         settings = self.settings
@@ -329,8 +337,6 @@ class _Run:
             told.advance(len(chunk.losses), float(chunk.losses[-1]))
         seconds = time.perf_counter() - start
         if not finite or not all(np.isfinite(array).all() for array in engine.snapshot().values()):
-            engine.restore(before)
-            engine.write_back()
             what = "a parameter" if finite else "the loss"
             where = f"{_NAMES[stage.name]}{f', hidden layer {stage.layer}' if stage.layer else ''}, epoch {epoch}"
             raise _Failed(f"{what} was not finite in {where}", f"a smaller gamma: {settings.gamma - 1:g}")
@@ -344,21 +350,26 @@ class _Run:
     # --- the end ---
 
     def _judge(self, history: History) -> None:
-        """Mark a run whose final accuracy is no better than chance."""
+        """Mark a run that ends no better than chance, or than always answering the mean."""
         kept = [epoch for epoch in history.epochs if not epoch.undone]
-        if self.problem.loss != "softmax" or not kept:
+        if not kept:
             return
         last = kept[-1]
-        accuracy = last.train_accuracy if last.test_accuracy is None else last.test_accuracy
-        classes = self.net.out_features
-        if accuracy is None or accuracy > 100 * at_chance(classes):
-            return
-        flat = last.loss < 1.05 * math.log(max(classes, 2))
+        if self.problem.loss == "squared":
+            untrained = loss_of_the_mean(self.problem)
+            if untrained == 0 or last.loss <= untrained:
+                return
+            reason = f"the final loss, {last.loss:.4g}, is above {untrained:.4g}, that of always answering the mean"
+        else:
+            accuracy = last.train_accuracy if last.test_accuracy is None else last.test_accuracy
+            classes = self.net.out_features
+            if accuracy is None or accuracy > 100 * at_chance(classes):
+                return
+            untrained = math.log(max(classes, 2))
+            reason = f"the final accuracy, {accuracy:.2f} %, is no better than chance"
         larger = f"a larger gamma: {self.settings.gamma + 1:g}, or the function's grounded()"
         smaller = f"a smaller gamma: {self.settings.gamma - 1:g}"
-        raise _Failed(
-            f"the final accuracy, {accuracy:.2f} %, is no better than chance", larger if flat else smaller
-        )
+        raise _Failed(reason, larger if last.loss < 1.05 * untrained else smaller)
 
     # --- keeping ---
 
@@ -380,6 +391,16 @@ def at_chance(classes: int) -> float:
     """The accuracy up to which a network counts as untrained: 0.2 for ten classes, 0.56 for two."""
     chance = 1 / max(classes, 1)
     return chance + (1 - chance) / 9
+
+
+def loss_of_the_mean(problem: Problem) -> float:
+    """The squared loss of an answer that is always the targets' mean."""
+    y = problem.y.astype(np.float64)
+    weights = np.ones(len(y)) if problem.weights is None else problem.weights.astype(np.float64)
+    if not weights.any():
+        return 0.0
+    squares = (y - np.average(y, axis=0, weights=weights)) ** 2
+    return float(0.5 * (weights @ squares).sum() / len(y))
 
 
 def measure(outputs: Array, y: Array, loss: Loss) -> tuple[float | None, float]:

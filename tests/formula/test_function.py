@@ -1,0 +1,293 @@
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import sympy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ftnn
+from ftnn import Function, catalogue
+from ftnn.errors import FormulaError
+from ftnn.formula._expr import Expr, names
+from ftnn.formula._text import to_text
+from tests.formula.strategies import expressions, smooth_formulas
+
+# ---- what it is
+
+
+def test_it_knows_its_parameters_constants_and_ranges():
+    f = Function("u*rect(p*x + q)*beta", init={"q": (-2, 3)}, constants={"u": (-1, 1)})
+    assert f.formula == "u*rect(p*x + q)*beta"
+    assert f.parameters == ("p", "q", "beta")
+    assert f.constants == ("u",)
+    assert f.init == {"p": (-0.1, 0.1), "q": (-2.0, 3.0), "beta": (-0.1, 0.1)}
+    assert f.choices == {"u": (-1.0, 1.0)}
+    assert not f.has_memory
+    assert str(f) == f.formula
+
+
+def test_the_contracts_own_examples():
+    f = Function("p*sin(q*x + r)", init={"p": (-0.1, 0.1), "q": (-10, 10), "r": (-10, 10)})
+    assert f == catalogue["F12"]
+    assert Function("rect(p*x + q)*u", constants={"u": (-1, 1)}) == catalogue["F08"]
+    p, q, r, x = sympy.symbols("p q r x")
+    assert f.derivative("x") == p * q * sympy.cos(q * x + r)
+    assert f.derivative("p") == sympy.sin(q * x + r)
+    assert f.plan.kind == "fused"
+    assert f.latex() == sympy.latex(p * sympy.sin(q * x + r))
+
+
+def test_it_is_called_in_float64_and_broadcasts():
+    f = Function("p*x**2 + q")
+    assert f(3, p=2, q=1) == 19
+    assert f(np.arange(3)[:, None], p=np.ones(2), q=[0, 1]).tolist() == [[0, 1], [1, 2], [4, 5]]
+    assert f(np.float32(0.1), p=1, q=0).dtype == np.float64
+    assert np.isinf(Function("p/x")(0.0, p=1.0))  # and warns of nothing
+
+
+@pytest.mark.parametrize("values", [{}, {"p": 1}, {"p": 1, "q": 1, "r": 1}])
+def test_a_call_without_the_right_names_says_which(values: dict[str, Any]):
+    with pytest.raises(TypeError, match="takes p, q, not"):
+        Function("p*x + q")(1.0, **values)
+
+
+def test_a_parameter_that_folding_removes_is_still_there():
+    f = Function("p*x + 0*q")
+    assert f.parameters == ("p", "q")
+    assert f(2.0, p=3.0, q=5.0) == 6.0
+    assert f.derivative("q") == 0
+
+
+def test_c_makes_a_memory_function():
+    f = Function("tanh(p*x + q*C)")
+    assert f.has_memory
+    assert f.parameters == ("p", "q")
+    assert f.derivative("C") == sympy.Symbol("q") * (1 - sympy.tanh(f.sympy.args[0]) ** 2)
+    assert f(0.5, p=1.0, q=1.0, C=-0.5) == 0
+
+
+@pytest.mark.parametrize("name", ["C", "u", "z", "sin"])
+def test_it_is_differentiated_only_by_x_and_its_parameters(name: str):
+    with pytest.raises(FormulaError, match="is differentiated by x, p, q"):
+        Function("p*x + q*u", constants={"u": (1,)}).derivative(name)
+
+
+# ---- what it refuses
+
+
+@pytest.mark.parametrize(
+    ("formula", "given", "says", "place"),
+    [
+        ("p*q", {}, "the formula has no x", "p*q"),
+        ("sin(x)", {}, "no parameter to train", "sin(x)"),
+        ("x*C", {}, "no parameter to train", "x*C"),
+        ("u*x", {"constants": {"u": (1, -1)}}, "no parameter to train", "u*x"),
+        ("p*x*u", {"constants": {"v": (1,)}}, "the constant 'v' does not occur", "p*x*u"),
+        ("p*x", {"constants": {"x": (1,)}}, "x cannot be a constant: it is the connection's input", "x"),
+        ("p*x*C", {"constants": {"C": (1,)}}, "C cannot be a constant", "C"),
+        ("p*x*u", {"constants": {"u": ()}}, "needs one finite number or more", "u"),
+        ("p*x*u", {"constants": {"u": (1, float("nan"))}}, "needs one finite number or more", "u"),
+        ("p*x*u", {"constants": {"u": 1}}, "must be given as the numbers it is drawn from", "u"),
+        ("p*x*u", {"constants": {"u": "ab"}}, "must be given as the numbers it is drawn from", "u"),
+        (
+            "p*x*u",
+            {"init": {"u": (0, 1)}, "constants": {"u": (1,)}},
+            "a parameter or a constant, never both",
+            "u",
+        ),
+        ("p*x", {"init": {"q": (0, 1)}}, "init names 'q', which is no parameter", "p*x"),
+        ("p*x", {"init": {"x": (0, 1)}}, "init names 'x', which is no parameter", "x"),
+        ("q + p*x", {"init": {"p": (1, 0)}}, "finite and low ≤ high", "p"),
+        ("q + p*x", {"init": {"p": (0, float("inf"))}}, "finite and low ≤ high", "p"),
+        ("q + p*x", {"init": {"p": 3}}, r"must be \(low, high\)", "p"),
+        ("q + p*x", {"init": {"p": (1, 2, 3)}}, r"must be \(low, high\)", "p"),
+        ("q + p*x", {"init": {"p": "no"}}, r"must be \(low, high\)", "p"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_at_its_place(formula: str, given: Any, says: str, place: str):
+    with pytest.raises(FormulaError, match=says) as caught:
+        Function(formula, **given)
+    assert formula[caught.value.start : caught.value.end] == place
+    assert formula in str(caught.value)
+
+
+# ---- as a value
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "x*p + q",
+        "q + p*x",
+        "q + x*p",
+        " p*x+q ",
+        "(p*x) + (q)",
+        "p*x + q + 0",
+        "1*p*x + q",
+        "p*x - -q",
+        "p*x**1 + q",
+    ],
+)
+def test_the_order_of_sums_and_products_and_the_spelling_of_numbers_do_not_matter(other: str):
+    assert Function(other) == Function("p*x + q")
+    assert hash(Function(other)) == hash(Function("p*x + q"))
+
+
+def test_order_does_not_matter_at_any_depth():
+    assert Function("p*(x + q + 2)*r") == Function("r*((2 + q) + x)*p")
+    assert Function("min(p, x, q)") == Function("min(q, min(x, p))")
+
+
+@pytest.mark.parametrize(
+    "other", ["p*(x + q)", "p*x - q", "p*x + r", "q*x + p", "p*x + q + 1", "p*x + q + 0*r"]
+)
+def test_nothing_else_is_equal_since_there_is_no_algebra(other: str):
+    if other == "p*x + q + 0*r":  # folded away: the same expression, though not the same parameters
+        assert Function(other).init != Function("p*x + q").init
+    assert Function(other) != Function("p*x + q")
+
+
+def test_ranges_and_constants_are_part_of_what_it_is():
+    f = Function("p*x*u", init={"p": (0, 1)}, constants={"u": (-1, 1)})
+    assert f != Function("p*x*u", constants={"u": (-1, 1)})
+    assert f != Function("p*x*u", init={"p": (0, 1)}, constants={"u": (1,)})
+    assert f != Function("p*x*u", init={"p": (0, 1)})
+    assert f == Function("u*x*p", init={"p": [0.0, 1.0]}, constants={"u": [-1.0, 1.0]})
+    assert Function("p*x", init={"p": (-0.1, 0.1)}) == Function("p*x")
+    assert f != "p*x*u"
+
+
+@given(
+    expressions.filter(lambda e: "x" in names(e) and len({*names(e)} - {"x", "C"}) > 0),
+    st.floats(-1e6, 1e6),
+    st.floats(0, 10),
+)
+def test_any_function_comes_back_from_its_repr_and_its_pickle(expr: Expr, low: float, width: float):
+    text = to_text(expr)
+    parameter = next(name for name in names(expr) if name not in "xC")
+    try:
+        f = Function(text, init={parameter: (low, low + width)})
+    except FormulaError:  # more than a person may write
+        f = Function.composed(text, {parameter: (low, low + width)}, {})
+    again = eval(repr(f), {"Function": ftnn.Function})
+    for other in (again, pickle.loads(pickle.dumps(f)), copy.copy(f), copy.deepcopy(f)):
+        assert other == f
+        assert hash(other) == hash(f)
+        assert other.formula == f.formula
+        assert other.init == f.init
+
+
+@pytest.mark.parametrize("name", catalogue)
+def test_every_catalogue_function_comes_back_from_its_repr_and_its_pickle(name: str):
+    f = catalogue[name]
+    assert eval(repr(f), {"Function": ftnn.Function}) == f
+    assert pickle.loads(pickle.dumps(f)) == f
+
+
+def test_a_composed_function_longer_than_a_person_may_write_comes_back_too():
+    f = Function("p*(" + " + ".join(f"sin({n}.5*x)" for n in range(75)) + ")")
+    g = Function("q*(" + " + ".join(f"cos({n}.5*x)" for n in range(75)) + ")")
+    long = ftnn.Mixed([f, g]).function
+    with pytest.raises(FormulaError):
+        Function(long.formula)
+    assert eval(repr(long), {"Function": ftnn.Function}) == long
+    assert pickle.loads(pickle.dumps(long)) == long
+
+
+def test_a_function_never_changes():
+    f = Function("p*x*u", constants={"u": (1,)})
+    f.init["p"] = (5, 6)
+    f.choices["u"] = (7,)
+    assert f.init == {"p": (-0.1, 0.1)}
+    assert f.choices == {"u": (1.0,)}
+    with pytest.raises(AttributeError):
+        f.formula = "q*x"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+# ---- grounded
+
+
+@pytest.mark.parametrize("name", catalogue)
+def test_a_grounded_function_sends_nothing_for_no_input_and_else_what_it_did_less_that(name: str):
+    f = catalogue[name]
+    ground = f.grounded()
+    random = np.random.default_rng(0)
+    values = {n: random.uniform(*f.init[n], 50) for n in f.parameters}
+    values |= {n: random.choice(f.choices[n], 50) for n in f.constants}
+    memory = {"C": random.uniform(-1, 1, 50)} if f.has_memory else {}
+    kept = {n: values[n] for n in (*ground.parameters, *ground.constants)} | (
+        memory if ground.has_memory else {}
+    )
+    x = random.uniform(-2, 2, 50)
+    assert np.all(ground(0.0, **kept) == 0)
+    np.testing.assert_allclose(
+        ground(x, **kept), f(x, **values, **memory) - f(0.0, **values, **memory), rtol=1e-12, atol=1e-15
+    )
+    assert Function(ground.formula, init=ground.init, constants=ground.choices) == ground
+    assert ground.init == {n: f.init[n] for n in ground.parameters}
+
+
+def test_what_sends_nothing_anyway_is_grounded_as_it_is():
+    assert catalogue["F03"].grounded() == catalogue["F03"]
+    assert Function("p*sin(q*x)").grounded() == Function("p*sin(q*x)")
+
+
+def test_the_ground_of_f11_is_taken_away():
+    assert catalogue["F11"].grounded() == Function("p*logistic(q*x + r) - p*logistic(r)")
+
+
+@pytest.mark.parametrize(
+    "formula", ["p/x", "p*log(x)", "p*coth(x)", "x**p", "p*csc(q*x)", "p*x + log(x)*q", "p*x/x"]
+)
+def test_what_is_not_finite_for_no_input_cannot_be_grounded(formula: str):
+    with pytest.raises(FormulaError, match="cannot be grounded: F.0. = .* is not finite") as caught:
+        Function(formula).grounded()
+    assert formula in str(caught.value)
+
+
+def test_whether_it_can_be_grounded_depends_on_where_parameters_start():
+    assert Function("sqrt(p + x)*p", init={"p": (0.1, 0.2)}).grounded()(0.0, p=0.15) == 0
+    with pytest.raises(FormulaError, match="cannot be grounded"):
+        Function("sqrt(p + x)*p").grounded()
+
+
+@settings(max_examples=25)
+@given(smooth_formulas())
+def test_any_smooth_function_can_be_grounded(expr: Expr):
+    f = Function(to_text(expr))
+    values = dict.fromkeys(f.parameters, 0.3)
+    ground = f.grounded()
+    kept = {n: 0.3 for n in ground.parameters}
+    assert ground(0.0, **kept) == 0
+    assert ground(0.7, **kept) == pytest.approx(f(0.7, **values) - f(0.0, **values), abs=1e-9)
+
+
+# ---- for people
+
+
+def test_latex_of_the_catalogue():
+    assert catalogue["F19"].latex() == "p^{2} \\left(- q + x\\right)^{2}"
+    assert catalogue["F15"].latex() == "p \\left(\\cosh{\\left(q x + r \\right)} - 1\\right)"
+
+
+def test_sympy_symbols_are_plain_whatever_they_are_called():
+    f = Function(
+        "lambda_*sin(beta*x) + E*I*x + S*N + gamma(1)*x" if False else "lambda_*sin(beta*x) + E*I*x + S*N"
+    )
+    assert {s.name for s in f.sympy.free_symbols} == {"lambda_", "beta", "E", "I", "S", "N", "x"}
+    assert f.derivative("E") == sympy.Symbol("I") * sympy.Symbol("x")
+
+
+def test_sympy_takes_deep_nests_without_thinking_for_ever():
+    f = Function("p*" + "tanh(" * 60 + "q*x" + ")" * 60)
+    assert sympy.Symbol("q") in f.derivative("x").free_symbols
+    assert float(f.sympy.subs({"p": 1.0, "q": 0.5, "x": 1.0})) == pytest.approx(float(f(1.0, p=1.0, q=0.5)))
+
+
+def test_numbers_that_are_not_real_do_not_stop_sympy():
+    f = Function("where(sqrt(-1) < x, p, q*x)")
+    assert f.derivative("q") == sympy.Symbol("x")  # as NaN, which compares as nothing
+    assert f(2.0, p=1.0, q=3.0) == 6

@@ -1,0 +1,202 @@
+"""Calls of single kernels in buffers of exactly the size that their contract names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ftnn.formula import Function
+from ftnn.formula._expr import INPUT, call, symbol
+from ftnn.kernels import _templates
+from ftnn.kernels._llvm import Code, compiled, lanes
+from ftnn.kernels._program import Program, program, signature
+from ftnn.kernels._vector import DType
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Place = Callable[[Array], Array]
+"""Puts an array somewhere, and gives back the array that is there."""
+
+WASTE = -777.25
+"""Fills what is none of a kernel's business."""
+
+
+@dataclass
+class Tile:
+    """Samples as kernels take them, with waste behind each row."""
+
+    x: Array
+    """(in, samples)."""
+    inputs: int
+    samples: int
+    stride: int
+    lists: tuple[Array, Array, Array]
+
+
+class Bench:
+    """A workplace: puts every buffer of a kernel where `place` says."""
+
+    def __init__(self, place: Place, dtype: DType, seed: int = 0):
+        self.place, self.dtype, self.width = place, dtype, lanes(dtype)
+        self.random = np.random.default_rng(seed)
+        self._kept: list[Array] = []
+
+    def put(self, array: Any, dtype: Any = None) -> Array:
+        made = self.place(np.ascontiguousarray(array, dtype or self.dtype))
+        self._kept.append(made)
+        return made
+
+    def room(self, *shape: int, dtype: Any = None) -> Array:
+        return self.put(np.full(shape, WASTE), dtype)
+
+    def rows(self, values: Array, length: int) -> Array:
+        """Rows of some length, of which the last one ends with its last value: kernels own no more."""
+        flat = np.full((len(values) - 1) * length + values.shape[1], WASTE)
+        for n, row in enumerate(values):
+            flat[n * length : n * length + len(row)] = row
+        return self.put(flat)
+
+    def table(self, arrays: Sequence[Array]) -> Array:
+        return self.put([a.ctypes.data for a in arrays], np.int64)
+
+    def call(self, code: Code, *args: Any) -> None:
+        """With the arguments themselves in a buffer too, and nothing behind them."""
+        import ctypes
+
+        numbers = [a.ctypes.data if isinstance(a, np.ndarray) else int(a) for a in args]
+        block = self.put(numbers, np.int64)
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address)(block.ctypes.data)
+
+    # --- the kernels, each in its buffers ---
+
+    def collect(self, inputs: int, samples: int, density: float = 0.5, least: int = 2) -> Tile:
+        stride = -(-samples // self.width) * self.width
+        x = self.random.normal(size=(inputs, samples)) * (self.random.random((inputs, samples)) < density)
+        x = x.astype(self.dtype)
+        source = self.rows(x, samples + 3)
+        count, index = self.room(inputs, dtype=np.int32), self.room(inputs, stride, dtype=np.int32)
+        value = self.room(inputs, stride)
+        value[:] = np.nan
+        code = compiled(_templates.collect(self.dtype, self.width))
+        self.call(code, inputs, samples, stride, source, samples + 3, count, index, value, least)
+        return Tile(x, inputs, samples, stride, (count, index, value))
+
+    def pack(self, tile: Tile, vectors: int) -> tuple[Array, Array, Array]:
+        g = self.random.normal(size=(tile.samples, vectors * self.width)).astype(self.dtype)
+        source = self.rows(g, vectors * self.width + 5)
+        packed, total = self.room(vectors, tile.stride, self.width), self.room(vectors, self.width)
+        packed[:] = np.nan
+        code = compiled(_templates.pack(self.dtype, self.width))
+        self.call(
+            code, vectors, tile.samples, tile.stride, source, vectors * self.width + 5, packed, total
+        )
+        return g, packed, total
+
+    def matrices(self, found: Program, inputs: int, vectors: int, length: int) -> tuple[list[Array], list[Array]]:
+        values = [
+            self.random.uniform(-0.5, 0.5, (inputs, vectors * self.width)).astype(self.dtype) for _ in found.matrices
+        ]
+        return values, [self.rows(v, length) for v in values]
+
+    def forward(self, found: Program, tile: Tile, values: list[Array], length: int) -> tuple[Array, int]:
+        vectors = values[0].shape[1] // self.width
+        table = self.table([self.rows(v, length) for v in values])
+        sums = self.room(vectors * tile.stride * self.width)
+        out_length = vectors * self.width + 7
+        out = self.rows(np.full((tile.samples, vectors * self.width), np.nan), out_length)
+        lost = self.put([0], np.int64)
+        code = compiled(_templates.forward(found, self.dtype, self.width))
+        self.call(
+            code, tile.inputs, vectors, tile.samples, tile.stride, *tile.lists, table, length, sums, out,
+            out_length, lost,
+        )  # fmt: skip
+        return self.unpacked(out, tile.samples, vectors * self.width, out_length), int(lost[0])
+
+    def backward(
+        self, found: Program, tile: Tile, values: list[Array], length: int, *, update: bool
+    ) -> tuple[Array, Array, list[Array], list[Array]]:
+        """g, ∂x (in, samples), then each parameter's gradient, or the matrices after the update."""
+        vectors = values[0].shape[1] // self.width
+        full = vectors * self.width
+        g, packed, total = self.pack(tile, vectors)
+        placed = [self.rows(v, length) for v in values]
+        gradient_length, dx_length = full + 2, tile.samples + 1
+        gradients = [self.rows(np.full((tile.inputs, full), np.nan), gradient_length) for _ in found.parameters]
+        dx = self.rows(np.full((tile.inputs, tile.samples), np.nan), dx_length)
+        settings = self.put([0.25, 0.125])
+        code = compiled(
+            _templates.backward(found, self.dtype, self.width, by_x=True, by_parameters=True, update=update)
+        )
+        self.call(
+            code, tile.inputs, vectors, tile.samples, tile.stride, *tile.lists, self.table(placed), length, packed,
+            total, self.table(gradients), gradient_length, 0, dx, dx_length, 1, settings,
+        )  # fmt: skip
+        down = self.unpacked(dx, tile.inputs, tile.samples, dx_length)
+        if update:
+            parts = [self.unpacked(m, tile.inputs, full, length) for m in placed]
+        else:
+            parts = [self.unpacked(m, tile.inputs, full, gradient_length) for m in gradients]
+        return g, down, parts, placed
+
+    def memory(self, found: Program, inputs: int, vectors: int) -> dict[str, Any]:
+        """One step of a memory function and its update, with all that went in and came out."""
+        full, length = vectors * self.width, vectors * self.width + 3
+        values, placed = self.matrices(found, inputs, vectors, length)
+        x = self.put(self.random.normal(size=inputs))
+        state = self.random.normal(size=(inputs, full)).astype(self.dtype)
+        before, after = self.rows(state, length), self.rows(np.full((inputs, full), np.nan), length)
+        sums, errors = self.room(full), self.put(self.random.normal(size=full))
+        settings, table = self.put([0.25, 0.125]), self.table(placed)
+        forward = compiled(_templates.memory_forward(found, self.dtype, self.width))
+        update = compiled(_templates.memory_update(found, self.dtype, self.width))
+        self.call(forward, inputs, vectors, x, table, length, before, after, sums, 0)
+        self.call(update, inputs, vectors, x, table, length, before, 0, errors, settings)
+        return {
+            "x": x,
+            "state": state,
+            "values": values,
+            "errors": errors,
+            "sums": sums,
+            "after": self.unpacked(after, inputs, full, length),
+            "updated": [self.unpacked(m, inputs, full, length) for m in placed],
+        }
+
+    def elementwise(self, name: str, vectors: int) -> tuple[Array, Array]:
+        source = self.put(self.random.normal(size=vectors * self.width))
+        target = self.room(vectors * self.width)
+        code = compiled(_templates.elementwise(call(name, symbol(INPUT)), self.dtype, self.width))
+        self.call(code, vectors, source, target)
+        return source, target
+
+    def unpacked(self, flat: Array, rows: int, columns: int, length: int) -> Array:
+        """The rows of `rows`, once it is sure that nothing was written between them."""
+        found = np.empty((rows, columns), flat.dtype)
+        for n in range(rows):
+            found[n] = flat[n * length : n * length + columns]
+            between = flat[n * length + columns : (n + 1) * length]
+            assert (between == WASTE).all(), "written between two rows"
+        return found
+
+
+FORMULAS = ("p*sin(q*x + r)", "p*x**2 + q*exp(x)", "where(x > 0, p, q)*u", "p*logistic(q*x + r) + q*cos(x)", "p/x")
+
+
+def all_kernels(place: Place) -> None:
+    """Every kind of kernel, in sizes around what a vector and a tile hold."""
+    for dtype in ("float32", "float64"):
+        bench = Bench(place, dtype)
+        for n, (inputs, vectors, samples) in enumerate([(1, 1, 1), (2, 3, 5), (3, 1, 16), (5, 2, 33), (2, 1, 64)]):
+            formula = FORMULAS[n % len(FORMULAS)]
+            for density, least in ((0.0, 2), (0.5, 2), (0.5, 99), (1.0, 2)):
+                found = program(formula, "u" if "u" in formula else "")
+                length = vectors * bench.width + n
+                tile = bench.collect(inputs, samples, density, least)
+                values, _ = bench.matrices(found, inputs, vectors, length)
+                bench.forward(found, tile, values, length)
+                for update in (False, True):
+                    bench.backward(found, tile, values, length, update=update)
+            bench.elementwise(("logistic", "tanh", "rect")[n % 3], vectors)
+        for inputs, vectors in ((1, 1), (3, 2), (7, 1)):
+            bench.memory(program(*signature(Function("tanh(p*x + q*C + r)"))), inputs, vectors)

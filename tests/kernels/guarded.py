@@ -1,0 +1,122 @@
+"""Memory that ends where the next page may not be touched: whoever reads or writes beyond it is killed.
+
+Run as a program: everything that compiled code does, in such memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+PAGE = mmap.PAGESIZE
+PROT_NONE = 0
+Array = np.ndarray[Any, np.dtype[Any]]
+Side = Literal["behind", "before"]
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_kept: list[Any] = []
+
+
+def place(array: Array, side: Side) -> Array:
+    """A copy of an array with a forbidden page right behind it, or right before it."""
+    pages = -(-array.nbytes // PAGE)
+    region = mmap.mmap(-1, (pages + 2) * PAGE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(region))
+    for page in (0, pages + 1):
+        if _libc.mprotect(ctypes.c_void_p(start + page * PAGE), ctypes.c_size_t(PAGE), PROT_NONE):
+            raise OSError(ctypes.get_errno(), "mprotect")
+    offset = PAGE if side == "before" else (pages + 1) * PAGE - array.nbytes
+    made = np.frombuffer(region, array.dtype, array.size, offset).reshape(array.shape)
+    made[...] = array
+    _kept.append(region)
+    return made
+
+
+def torch_kernels(side: Side) -> None:
+    """What torch calls, with all that it is given and all that it sets aside in guarded memory."""
+    import ftnn
+    from ftnn.kernels import _cpu
+    from tests.kernels.yardstick import case
+
+    def guarded(shape: Any, dtype: torch.dtype) -> torch.Tensor:
+        return torch.from_numpy(place(torch.zeros(shape, dtype=dtype).numpy(), side))
+
+    def empty(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+        return guarded(shape, dtype)
+
+    def new_empty(self: torch.Tensor, *shape: int) -> torch.Tensor:
+        return guarded(shape, self.dtype)
+
+    proxy = SimpleNamespace(**{name: getattr(torch, name) for name in dir(torch) if not name.startswith("__")})
+    proxy.empty = empty
+    _cpu.torch = proxy  # pyright: ignore[reportAttributeAccessIssue]
+    torch.Tensor.new_empty = new_empty  # pyright: ignore[reportAttributeAccessIssue]
+    for dtype in (torch.float32, torch.float64):
+        for inputs, outputs, batch in ((1, 1, 1), (17, 33, 70), (20, 16, 64), (3, 150, 5)):
+            given = case(ftnn.catalogue["F16"], inputs, outputs, batch, 0.5, dtype)
+            x, grad, *matrices = (
+                torch.from_numpy(place(t.numpy(), side)) for t in (given.x, given.grad, *given.matrices)
+            )
+            _cpu.transfer(given.program, x, matrices)
+            _cpu.transfer_backward(given.program, grad, x, matrices, given.program.differentiable)
+
+
+def driver(side: Side) -> None:
+    """Epochs, with the network, its buffers and its data in guarded memory."""
+    from ftnn.formula import catalogue
+    from ftnn.kernels import _driver
+    from ftnn.kernels._program import program, signature
+
+    def room(shape: Any, dtype: Any) -> Array:
+        return place(np.zeros(shape, dtype), side)
+
+    def plain(array: Any, dtype: Any) -> Array:
+        return place(np.ascontiguousarray(array, dtype), side)
+
+    _driver._room, _driver._plain = room, plain
+    random = np.random.default_rng(0)
+    kinds: tuple[tuple[_driver.Activation, _driver.Loss, float], ...] = (
+        ("relu", "softmax", 0.2),
+        ("tanh", "squared", 1.0),
+        ("logistic", "softmax", 0.2),
+    )
+    for activation, loss, density in kinds:
+        found = program(*signature(catalogue["F16"]))
+        shapes = [_driver.Shape(found, 19, 17), _driver.Shape(found, 17, 3), _driver.Shape(_driver.LINEAR, 3, 5)]
+        network = _driver.Network(shapes, activation, loss, "float64", 7)
+        for layer in network.layers:
+            inputs, outputs = layer.shape.inputs, layer.shape.outputs
+            layer.load([random.normal(size=(inputs, outputs)) for _ in layer.matrices], random.normal(size=outputs))
+        x = random.normal(size=(23, 19)) * (random.random((23, 19)) < density)
+        samples = _driver.Samples.of(x, "float64")
+        wanted: dict[str, Any] = {"labels": random.integers(5, size=23), "targets": random.normal(size=(23, 5))}
+        network.train(samples, np.arange(23), rate=0.01, clip=1.0, weights=np.ones(23), **wanted)
+        network.predict(samples)
+        network.predict(samples, upto=1)
+    memory = _driver.Shape(program("tanh(p*x + q*C + r)"), 5, 9)
+    network = _driver.MemoryNetwork(memory, 3, "logistic", "softmax", "float64")
+    network.load([random.normal(size=(5, 9)) for _ in range(3)], None, random.normal(size=(3, 9)), None)
+    network.train(random.normal(size=(11, 5)), rate=0.1, labels=random.integers(3, size=11))
+
+
+if __name__ == "__main__":
+    from tests.kernels.buffers import all_kernels
+
+    what, where = sys.argv[1:]
+    chosen: Side = "before" if where == "before" else "behind"
+    if what == "nothing":  # that the guard works at all
+        bare = place(np.zeros(3), chosen)
+        ctypes.string_at(bare.ctypes.data + (24 if chosen == "behind" else -1), 1)
+    elif what == "kernels":
+        all_kernels(lambda array: place(array, chosen))
+    elif what == "torch":
+        torch_kernels(chosen)
+    else:
+        driver(chosen)
+    print("done")

@@ -1,0 +1,184 @@
+"""Compiled code touches nothing but what it was given."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ftnn.formula import Function
+from ftnn.kernels._program import program
+from ftnn.kernels._vector import DType
+from tests.kernels.buffers import WASTE, Array, Bench, all_kernels
+
+ROOT = Path(__file__).parents[2]
+PATTERN, MARGIN = 0xA5, 512
+
+
+class Canaries:
+    """Puts arrays in the middle of larger ones, filled with a pattern."""
+
+    def __init__(self) -> None:
+        self._all: list[tuple[Array, int]] = []
+
+    def place(self, array: Array) -> Array:
+        whole = np.full(array.nbytes + 2 * MARGIN, PATTERN, np.uint8)
+        self._all.append((whole, array.nbytes))
+        made = whole[MARGIN : MARGIN + array.nbytes].view(array.dtype).reshape(array.shape)
+        made[...] = array
+        return made
+
+    def check(self) -> None:
+        for whole, size in self._all:
+            assert (whole[:MARGIN] == PATTERN).all(), "written before a buffer"
+            assert (whole[MARGIN + size :] == PATTERN).all(), "written behind a buffer"
+
+
+@pytest.fixture
+def canaries():
+    found = Canaries()
+    yield found
+    found.check()
+
+
+def test_no_kernel_writes_outside_its_buffers(canaries: Canaries):
+    all_kernels(canaries.place)
+
+
+def test_a_canary_notices():
+    canaries = Canaries()
+    array = canaries.place(np.zeros(4))
+    np.lib.stride_tricks.as_strided(array, (5,))[4] = 1
+    with pytest.raises(AssertionError, match="behind"):
+        canaries.check()
+
+
+def guarded(what: str, side: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.kernels.guarded", what, side]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mprotect is called as on Linux")
+@pytest.mark.parametrize("side", ["behind", "before"])
+@pytest.mark.parametrize("what", ["kernels", "torch", "driver"])
+def test_nothing_is_read_outside_of_buffers(what: str, side: str):
+    ended = guarded(what, side)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "done\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mprotect is called as on Linux")
+def test_a_guarded_page_kills_who_reads_it():
+    assert guarded("nothing", "behind").returncode < 0
+
+
+# ---- and what single kernels compute is right
+
+
+def close(found: Array, wanted: Array, dtype: DType) -> None:
+    tolerance = 1e-5 if dtype == "float32" else 1e-12
+    np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance * float(np.abs(wanted).max()))
+
+
+def evaluated(function: Function, x: Array, values: list[Array]) -> tuple[Array, dict[str, Array]]:
+    """F and its slopes for all (in, samples, out), in float64."""
+    from ftnn.formula._numpy import evaluate
+
+    at: dict[str, Any] = {"x": x.astype(np.float64)[:, :, None]}
+    at |= {n: v.astype(np.float64)[:, None, :] for n, v in zip(function.parameters, values, strict=True)}
+    shape = (*x.shape, values[0].shape[1])
+    slopes = {n: np.broadcast_to(evaluate(function.slope(n), at), shape) for n in ("x", *function.parameters)}
+    return np.broadcast_to(evaluate(function.expr, at), shape), slopes
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("density", "least"), [(0.4, 2), (0.4, 99), (0.0, 2), (1.0, 2)])
+def test_single_kernels_compute_sums_gradients_and_updates(
+    canaries: Canaries, dtype: DType, density: float, least: int
+):
+    function = Function("p*sin(q*x + r)")
+    found, bench = program(function.formula), Bench(canaries.place, dtype)
+    tile = bench.collect(6, 13, density, least)
+    length = 2 * bench.width + 3
+    values, _ = bench.matrices(found, 6, 2, length)
+    value, slopes = evaluated(function, tile.x, values)
+    out, lost = bench.forward(found, tile, values, length)
+    assert lost == 0
+    close(out, value.sum(0), dtype)
+
+    g, down, gradients, _ = bench.backward(found, tile, values, length, update=False)
+    close(down, (slopes["x"] * g[None]).sum(2), dtype)
+    for name, gradient in zip(function.parameters, gradients, strict=True):
+        close(gradient, (slopes[name] * g[None]).sum(1), dtype)
+
+    g, down, updated, _ = bench.backward(found, tile, values, length, update=True)
+    close(down, (slopes["x"] * g[None]).sum(2), dtype)
+    clipped = 0
+    for name, old, new in zip(function.parameters, values, updated, strict=True):
+        step = (slopes[name] * g[None]).sum(1)
+        clipped += int((np.abs(step) > 0.125).sum())
+        close(new, old - 0.25 * np.clip(step, -0.125, 0.125), dtype)
+    assert 0 < clipped < updated[0].size * 3
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_lists_hold_the_samples_that_are_not_zero_then_the_others(canaries: Canaries, dtype: DType):
+    bench = Bench(canaries.place, dtype)
+    for density, least in ((0.5, 2), (0.5, 99), (0.0, 2), (1.0, 2), (0.9, 3)):
+        tile = bench.collect(9, 21, density, least)
+        count, index, value = tile.lists
+        for j, row in enumerate(tile.x):
+            zeros = np.flatnonzero(row == 0)
+            if len(zeros) < least:
+                wanted, listed = np.arange(21), 21
+            else:
+                wanted, listed = np.concatenate([np.flatnonzero(row), zeros]), 21 - len(zeros)
+            assert count[j] == listed
+            assert (index[j, :21] == wanted).all()
+            assert (value[j, :listed] == row[wanted[:listed]]).all()
+            assert (index[j, 21:] == int(WASTE)).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_errors_are_packed_by_vectors_and_summed(canaries: Canaries, dtype: DType):
+    bench = Bench(canaries.place, dtype)
+    tile = bench.collect(1, 19)
+    g, packed, total = bench.pack(tile, 3)
+    blocks = g.reshape(19, 3, bench.width).transpose(1, 0, 2)
+    assert (packed[:, :19] == blocks).all()
+    assert np.isnan(packed[:, 19:]).all()
+    close(total, blocks.sum(1, dtype=np.float64), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_memory_step_and_its_update(canaries: Canaries, dtype: DType):
+    function = Function("tanh(p*x + q*C + r)")
+    bench = Bench(canaries.place, dtype)
+    seen = bench.memory(program(function.formula), 4, 2)
+    p, q, r = (v.astype(np.float64) for v in seen["values"])
+    x, state = seen["x"].astype(np.float64)[:, None], seen["state"].astype(np.float64)
+    value = np.tanh(p * x + q * state + r)
+    close(seen["after"], value, dtype)
+    close(seen["sums"], value.sum(0), dtype)
+    slope = seen["errors"] * (1 - value**2)
+    for old, new, inner in zip((p, q, r), seen["updated"], (x, state, 1.0), strict=True):
+        close(new, old - 0.25 * np.clip(slope * inner, -0.125, 0.125), dtype)
+
+
+@pytest.mark.parametrize(("name", "function"), [("tanh", np.tanh), ("rect", lambda a: np.maximum(a, 0))])
+def test_a_function_of_one_array(canaries: Canaries, name: str, function: Any):
+    source, target = Bench(canaries.place, "float32").elementwise(name, 3)
+    close(target, function(source.astype(np.float64)), "float32")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_function_that_is_not_finite_at_zero_says_so(canaries: Canaries, dtype: DType):
+    found, bench = program("p/x"), Bench(canaries.place, dtype)
+    for density, least, expected in ((0.5, 2, 1), (0.5, 99, 0), (1.0, 2, 0)):
+        tile = bench.collect(6, 13, density, least)
+        values, _ = bench.matrices(found, 6, 2, 2 * bench.width)
+        assert bench.forward(found, tile, values, 2 * bench.width)[1] == expected
