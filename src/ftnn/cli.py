@@ -8,7 +8,9 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Annotated, Any, NoReturn
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
 from rich.console import Console
@@ -22,6 +24,9 @@ from ftnn.formula import Function, as_function, catalogue
 from ftnn.formula._explain import Explanation
 from ftnn.formula._function import Range
 from ftnn.formula._plan import Plan
+
+if TYPE_CHECKING:
+    from ftnn.training._command import Trained
 
 _CAUTIONS = ("pole", "jump", "overflow", "sleep", "dead", "can die")
 _WIDE = 10_000  # columns: where nobody looks at a screen, nothing is folded
@@ -45,6 +50,10 @@ _EXAMPLES = """\
 [cyan]ftnn functions F12[/cyan]   one function of it, explained
 
 [cyan]ftnn functions "p*tan(q*x + r)"[/cyan]   a formula of your own
+
+[cyan]ftnn train --function F12 --activation tanh --gamma -4[/cyan]   train on MNIST
+
+[cyan]ftnn train --data iris.csv --target species --gamma -2 --out iris[/cyan]   on a table of yours
 """
 _MORE = """
 [cyan]ftnn functions "p*exp(q*x)" --init q=-40,40 --x 0 10[/cyan]   other ranges
@@ -182,6 +191,150 @@ def _explained_table(explained: Explanation) -> Table:
         caution = label in _CAUTIONS or (label == "zero" and not explained.reaches_zero)
         table.add_row(Text(label, "bold yellow" if caution else "bold cyan"), Text(text))
     return table
+
+
+# --- ftnn bench ---
+
+
+@app.command()
+def bench(
+    workload: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME,…",
+            help="A: a training step. B: a dense layer. C: the memory function. D: memory. "
+            "E: a PyTorch loop. growth: over batch, width and density. May be repeated. Default: all.",
+        ),
+    ] = None,
+    functions: Annotated[
+        str, typer.Option(metavar="F03,F12,…", help="What to measure, if not each workload's own choice.")
+    ] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="A with five functions, in under a minute.")] = False,
+    compile: Annotated[
+        bool, typer.Option("--compile/--no-compile", help="Whether torch.compile takes part.")
+    ] = True,
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the tables here as Markdown too.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")] = False,
+) -> None:
+    """Measure functions beside weights: ratios to a torch MLP, and to the same formulas in plain torch."""
+    from ftnn.bench import bench  # only now: it loads compilers and data
+
+    bench(
+        [name for text in workload or () for name in text.split(",")],
+        [name for name in functions.split(",") if name],
+        quick=quick,
+        compile=compile,
+        json=as_json,
+        markdown_file=markdown,
+    )
+
+
+# --- ftnn train, ftnn predict ---
+
+
+@app.command()
+def train(
+    function: Annotated[str, typer.Option(help="A name of the catalogue or a formula.")] = "F07",
+    activation: Annotated[str, typer.Option(help="logistic, relu or tanh.")] = "logistic",
+    layers: Annotated[int, typer.Option(help="How many hidden layers.")] = 1,
+    width: Annotated[int, typer.Option(help="Units in each.")] = 128,
+    gamma: Annotated[float, typer.Option(help="The learning rate is 2^γ, and 2^(γ-4) for fine-tuning.")] = 0.0,
+    data: Annotated[
+        str, typer.Option(metavar="mnist|DIR|FILE", help="MNIST, a folder of IDX files, or a CSV or Parquet file.")
+    ] = "mnist",
+    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of a table to learn.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="classification or regression; found from the target if not given.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of all random streams.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep the model, its history and a checkpoint to go on from.")
+    ] = None,
+    epochs: Annotated[int, typer.Option(help="Of layer-wise training, for each layer.")] = 15,
+    fine_tuning_epochs: Annotated[int, typer.Option(help="Of fine-tuning, at most.")] = 15,
+    batch_size: Annotated[int, typer.Option(help="Of the mini-batches.")] = 16,
+    solver: Annotated[str, typer.Option(help="layerwise or joint.")] = "layerwise",
+    engine: Annotated[str, typer.Option(help="auto, compiled or torch.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")] = False,
+) -> None:
+    """Train a network layer by layer, then fine-tune it: the paper's method. MNIST is built in."""
+    from ftnn.training import _command
+
+    if task not in (None, "classification", "regression"):
+        raise typer.BadParameter(f"{task!r}: allowed are classification, regression", param_hint="--task")
+    done = _command.train(
+        function=function,
+        activation=activation,
+        layers=layers,
+        width=width,
+        gamma=gamma,
+        data=data,
+        target=target,
+        task=cast("_command.Task | None", task),
+        seed=seed,
+        out=out,
+        epochs=(epochs, fine_tuning_epochs),
+        batch_size=batch_size,
+        solver=solver,
+        engine=engine,
+        progress=True,
+    )
+    if as_json:
+        _print_json(asdict(done.result))
+        return
+    _print(_trained_table(done))
+
+
+def _trained_table(done: Trained) -> Table:
+    table = Table("", "layer-wise", "fine-tuned", box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    result = done.result
+    if done.history.epochs and done.history.epochs[-1].train_accuracy is None:
+        ends = [[e for e in done.history.epochs if e.stage != "ft"], done.history.epochs]
+        losses = [f"{kept[-1].test_loss:.4g}" if kept else "" for kept in ends]
+        table.add_row("test loss", *losses)
+    else:
+        table.add_row("test accuracy", *map(_percent, (result.lwt_accuracy, result.ft_accuracy)))
+    if done.paper is not None:
+        table.add_row("the paper's", *map(_percent, done.paper))
+    table.add_row("seconds", "", f"{result.seconds:.1f}")
+    if done.model is not None:
+        table.add_row("kept in", Text(str(done.model.parent)))
+    if result.failed:
+        table.add_row(Text("failed", "bold yellow"), Text(result.failed))
+        table.add_row(Text("try", "bold yellow"), Text(done.history.advice or ""))
+    return table
+
+
+def _percent(value: float | None) -> str:
+    return "×" if value is None else f"{value:.2f} %"
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="What `ftnn train --out` kept: the folder or the file.")],
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A table, a folder of IDX files, or mnist: its test images.")],
+    proba: Annotated[bool, typer.Option(help="The probability of each class, too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of lines.")] = False,
+) -> None:
+    """Answer with a model that `ftnn train --out` kept: a line for each row of the data."""
+    from ftnn.training import _command
+
+    found = _command.predict(model, data)
+    table = found.probabilities if proba else None
+    if as_json:
+        shares = None if table is None else [[float(share) for share in row] for row in table]
+        document = {"predictions": found.answers, "classes": found.classes, "accuracy": found.accuracy}
+        _print_json(document if shares is None else {**document, "probabilities": shares})
+    else:
+        for number, answer in enumerate(found.answers):
+            shares = "" if table is None else "," + ",".join(f"{share:.6g}" for share in table[number])
+            print(f"{answer}{shares}")
+    if found.accuracy is not None:
+        print(f"accuracy {found.accuracy:.2f} %", file=sys.stderr)
 
 
 # --- as JSON ---

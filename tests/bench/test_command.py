@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from ftnn.bench import WORKLOADS, Effort, Row, Systems, bench
 from ftnn.bench._show import chart, grid
 from ftnn.bench._workloads import FUNCTIONS, QUICK_FUNCTIONS, Choice, choose, run
+from ftnn.cli import app
 from ftnn.errors import FtnnError
 
 
@@ -128,3 +130,22 @@ def test_running_says_what_it_measures_function_by_function(monkeypatch: pytest.
     rows = list(run(Choice(("A",), ("F12", "F03")), said.append))
     assert [found.function for found in rows] == ["F12", "F03"]
     assert said == ["A: steps: F12 (1 of 2)", "A: steps: F03 (2 of 2)"]
+
+
+def test_the_command_line_is_handed_on(monkeypatch: pytest.MonkeyPatch):
+    given: list[object] = []
+
+    def pretended(*args: object, **more: object) -> None:
+        given.extend((*args, more))
+
+    monkeypatch.setattr("ftnn.bench.bench", pretended)
+    line = "bench --workload A,B --workload C --functions F03,F12 --no-compile --json"
+    assert CliRunner().invoke(app, line.split()).exit_code == 0
+    more = {"quick": False, "compile": False, "json": True, "markdown_file": None}
+    assert given == [["A", "B", "C"], ["F03", "F12"], more]
+
+
+def test_the_command_line_names_what_it_does_not_know():
+    found = CliRunner().invoke(app, ["bench", "--workload", "Z"])
+    assert found.exit_code == 2
+    assert "there is no workload 'Z'" in found.output

@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 
 from ftnn.kernels._vector import DType, Vectors
 
-Emit = Callable[..., ir.Value | Sequence[ir.Value]]
+F32, F64 = NDArray[np.float32], NDArray[np.float64]
+
+Emit = Callable[[Vectors, ir.Value], Any] | Callable[[Vectors, ir.Value, ir.Value], Any]
+"""What emits a value, or a sequence of values, from one or two vectors."""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """Machine code for whole arrays, with the texts it came from."""
+    """Machine code for arrays of any length, and the text it came from."""
 
     call: Callable[..., Any]
     code: str
@@ -28,15 +31,15 @@ class Compiled:
         return self.call(*arrays)
 
 
-def module_of(emit: Emit, dtype: DType, lanes: int, arity: int, results: int) -> ir.Module:
-    """A module with `void map(out0, ..., in0, ..., n)`, all pointers, whose loop runs over vectors."""
+def module_of(emit: Emit, dtype: DType, lanes: int, arity: int = 1, results: int = 1) -> ir.Module:
+    """A module with `void map(out0, ..., in0, ..., n)`, all pointers but n, whose loop runs over vectors."""
     module = ir.Module("test")
     pointer, i64 = ir.PointerType(), ir.IntType(64)
     kind = ir.FunctionType(ir.VoidType(), [pointer] * (results + arity) + [i64])
     function = ir.Function(module, kind, "map")
     for argument in function.args[:-1]:
         argument.add_attribute("noalias")
-    entry, loop, end = (function.append_basic_block(name) for name in ("entry", "loop", "end"))
+    entry, loop, end = map(function.append_basic_block, ("entry", "loop", "end"))
     b = ir.IRBuilder(entry)
     v = Vectors(b, dtype, lanes)
     b.branch(loop)
@@ -47,10 +50,11 @@ def module_of(emit: Emit, dtype: DType, lanes: int, arity: int, results: int) ->
     with v.scope():
         places = [b.gep(p, [index], source_etype=v.scalar) for p in function.args[:-1]]
         inputs = [b.load(place, align=size, typ=v.type) for place in places[results:]]
-        outputs = emit(v, *inputs)
-        for place, output in zip(places, outputs if isinstance(outputs, Sequence) else [outputs], strict=False):
+        given: Any = emit(v, *inputs)
+        outputs = list(given) if isinstance(given, Sequence) else [given]
+        for place, output in zip(places[:results], outputs, strict=True):
             b.store(output, place, align=size)
-    following = b.add(index, ir.Constant(i64, lanes))
+    following: Any = b.add(index, ir.Constant(i64, lanes))
     index.add_incoming(following, b.block)
     b.cbranch(b.icmp_unsigned("<", following, function.args[-1]), loop, end)
     b.position_at_end(end)
@@ -58,20 +62,15 @@ def module_of(emit: Emit, dtype: DType, lanes: int, arity: int, results: int) ->
     return module
 
 
-def target_machine(cpu: str | None = None, features: str | None = None) -> llvm.TargetMachine:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    if cpu is None:
-        cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features or "", opt=2)
-
-
 def compile_map(
     emit: Emit, dtype: DType = "float32", lanes: int = 8, arity: int = 1, results: int = 1
 ) -> Compiled:
-    """`emit(v, *inputs)` as a function of NumPy arrays of one length, any length."""
+    """`emit(v, *inputs)` as a function of NumPy arrays."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    machine = llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=2)
     code = str(module_of(emit, dtype, lanes, arity, results))
-    machine = target_machine()
     parsed = llvm.parse_assembly(code)
     parsed.verify()
     passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
@@ -94,3 +93,14 @@ def compile_map(
         return outputs[0][:count] if results == 1 else tuple(a[:count] for a in outputs)
 
     return Compiled(call, code)
+
+
+def ulps(got: F32, true: F64) -> F64:
+    """How far from the truth, in units of the last place that it has; infinite where inf or NaN differ."""
+    with np.errstate(all="ignore"):
+        rounded = true.astype(np.float32)
+        unit = np.ldexp(1.0, np.maximum(np.frexp(true)[1] - 24, -149))
+        distance = np.abs(got - true) / unit
+    special = ~np.isfinite(rounded) | ~np.isfinite(got)
+    same = (rounded == got) | (np.isnan(rounded) & np.isnan(got))
+    return np.where(special, np.where(same, 0.0, np.inf), distance)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,8 @@ import numpy as np
 from ftnn.formula import Function
 from ftnn.formula._expr import INPUT, call, symbol
 from ftnn.kernels import _templates
-from ftnn.kernels._llvm import Code, compiled, lanes
+from ftnn.kernels._llvm import Code, lanes
+from ftnn.kernels._llvm import compiled as compiled_text
 from ftnn.kernels._program import Program, program, signature
 from ftnn.kernels._vector import DType
 
@@ -21,6 +24,11 @@ Place = Callable[[Array], Array]
 
 WASTE = -777.25
 """Fills what is none of a kernel's business."""
+
+
+@cache
+def compiled(template: Callable[..., str], *args: Any, **options: Any) -> Code:
+    return compiled_text(template(*args, **options))
 
 
 @dataclass
@@ -63,8 +71,6 @@ class Bench:
 
     def call(self, code: Code, *args: Any) -> None:
         """With the arguments themselves in a buffer too, and nothing behind them."""
-        import ctypes
-
         numbers = [a.ctypes.data if isinstance(a, np.ndarray) else int(a) for a in args]
         block = self.put(numbers, np.int64)
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address)(block.ctypes.data)
@@ -79,7 +85,7 @@ class Bench:
         count, index = self.room(inputs, dtype=np.int32), self.room(inputs, stride, dtype=np.int32)
         value = self.room(inputs, stride)
         value[:] = np.nan
-        code = compiled(_templates.collect(self.dtype, self.width))
+        code = compiled(_templates.collect, self.dtype, self.width)
         self.call(code, inputs, samples, stride, source, samples + 3, count, index, value, least)
         return Tile(x, inputs, samples, stride, (count, index, value))
 
@@ -88,7 +94,7 @@ class Bench:
         source = self.rows(g, vectors * self.width + 5)
         packed, total = self.room(vectors, tile.stride, self.width), self.room(vectors, self.width)
         packed[:] = np.nan
-        code = compiled(_templates.pack(self.dtype, self.width))
+        code = compiled(_templates.pack, self.dtype, self.width)
         self.call(
             code, vectors, tile.samples, tile.stride, source, vectors * self.width + 5, packed, total
         )
@@ -107,7 +113,7 @@ class Bench:
         out_length = vectors * self.width + 7
         out = self.rows(np.full((tile.samples, vectors * self.width), np.nan), out_length)
         lost = self.put([0], np.int64)
-        code = compiled(_templates.forward(found, self.dtype, self.width))
+        code = compiled(_templates.forward, found, self.dtype, self.width)
         self.call(
             code, tile.inputs, vectors, tile.samples, tile.stride, *tile.lists, table, length, sums, out,
             out_length, lost,
@@ -127,7 +133,7 @@ class Bench:
         dx = self.rows(np.full((tile.inputs, tile.samples), np.nan), dx_length)
         settings = self.put([0.25, 0.125])
         code = compiled(
-            _templates.backward(found, self.dtype, self.width, by_x=True, by_parameters=True, update=update)
+            _templates.backward, found, self.dtype, self.width, by_x=True, by_parameters=True, update=update
         )
         self.call(
             code, tile.inputs, vectors, tile.samples, tile.stride, *tile.lists, self.table(placed), length, packed,
@@ -149,8 +155,8 @@ class Bench:
         before, after = self.rows(state, length), self.rows(np.full((inputs, full), np.nan), length)
         sums, errors = self.room(full), self.put(self.random.normal(size=full))
         settings, table = self.put([0.25, 0.125]), self.table(placed)
-        forward = compiled(_templates.memory_forward(found, self.dtype, self.width))
-        update = compiled(_templates.memory_update(found, self.dtype, self.width))
+        forward = compiled(_templates.memory_forward, found, self.dtype, self.width)
+        update = compiled(_templates.memory_update, found, self.dtype, self.width)
         self.call(forward, inputs, vectors, x, table, length, before, after, sums, 0)
         self.call(update, inputs, vectors, x, table, length, before, 0, errors, settings)
         return {
@@ -166,7 +172,7 @@ class Bench:
     def elementwise(self, name: str, vectors: int) -> tuple[Array, Array]:
         source = self.put(self.random.normal(size=vectors * self.width))
         target = self.room(vectors * self.width)
-        code = compiled(_templates.elementwise(call(name, symbol(INPUT)), self.dtype, self.width))
+        code = compiled(_templates.elementwise, call(name, symbol(INPUT)), self.dtype, self.width)
         self.call(code, vectors, source, target)
         return source, target
 

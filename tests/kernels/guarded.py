@@ -108,15 +108,13 @@ def driver(side: Side) -> None:
 if __name__ == "__main__":
     from tests.kernels.buffers import all_kernels
 
-    what, where = sys.argv[1:]
-    chosen: Side = "before" if where == "before" else "behind"
-    if what == "nothing":  # that the guard works at all
+    chosen: Side = "before" if sys.argv[2] == "before" else "behind"
+    if sys.argv[1] == "nothing":  # that the guard works at all
         bare = place(np.zeros(3), chosen)
         ctypes.string_at(bare.ctypes.data + (24 if chosen == "behind" else -1), 1)
-    elif what == "kernels":
-        all_kernels(lambda array: place(array, chosen))
-    elif what == "torch":
-        torch_kernels(chosen)
-    else:
-        driver(chosen)
-    print("done")
+    all_kernels(lambda array: place(array, chosen))
+    print("kernels", flush=True)
+    driver(chosen)
+    print("driver", flush=True)
+    torch_kernels(chosen)
+    print("torch", flush=True)

@@ -64,16 +64,17 @@ def guarded(what: str, side: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="mprotect is called as on Linux")
 @pytest.mark.parametrize("side", ["behind", "before"])
-@pytest.mark.parametrize("what", ["kernels", "torch", "driver"])
-def test_nothing_is_read_outside_of_buffers(what: str, side: str):
-    ended = guarded(what, side)
+def test_nothing_is_read_outside_of_buffers(side: str):
+    ended = guarded("everything", side)
+    assert ended.stdout.split() == ["kernels", "driver", "torch"], ended.stderr
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout == "done\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="mprotect is called as on Linux")
 def test_a_guarded_page_kills_who_reads_it():
-    assert guarded("nothing", "behind").returncode < 0
+    ended = guarded("nothing", "behind")
+    assert ended.returncode < 0
+    assert ended.stdout == ""
 
 
 # ---- and what single kernels compute is right

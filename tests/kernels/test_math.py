@@ -11,15 +11,12 @@ import mpmath
 import numpy as np
 import pytest
 from llvmlite import ir
-from numpy.typing import NDArray
 
 from ftnn.kernels import _exponential, _trig
 from ftnn.kernels._libm import libm
 from ftnn.kernels._math import ACCURACY, FUNCTIONS
 from ftnn.kernels._vector import DType, Vectors
-from tests.kernels._harness import Compiled, compile_map, module_of
-
-F32, F64 = NDArray[np.float32], NDArray[np.float64]
+from tests.kernels._harness import F32, F64, compile_map, module_of, ulps
 
 
 def c_library(name: str) -> Callable[[F64], F64]:
@@ -61,17 +58,6 @@ FORMS: dict[str, tuple[str, Callable[..., ir.Value]]] = {
 }
 
 
-def ulps(got: F32, true: F64) -> F64:
-    """The distance in units of the last place a float32 of the true value has; infinite where inf or NaN differ."""
-    with np.errstate(all="ignore"):
-        rounded = true.astype(np.float32)
-        unit = np.ldexp(1.0, np.maximum(np.frexp(true)[1] - 24, -149))
-        distance = np.abs(got - true) / unit
-    special = ~np.isfinite(rounded) | ~np.isfinite(got)
-    same = (rounded == got) | (np.isnan(rounded) & np.isnan(got))
-    return np.where(special, np.where(same, 0.0, np.inf), distance)
-
-
 def around(*values: float, count: int = 3000) -> F32:
     """All float32 next to each of these values."""
     middle = np.array(values, np.float32).view(np.int32)[:, None]
@@ -88,7 +74,13 @@ def sample() -> F32:
         critical += [87.3, 88.0, 88.72284, 89.41599, 89.5, 103.97, 8192, 12866.0, 12866.9]
         logs = np.arange(-300, 300) * (math.log(2) / 4)  # where reductions by ln 2 and its parts turn
         half = np.concatenate(
-            [zero, around(*critical), around(*logs, count=20), around(*quarters, count=4), np.linspace(0, 20, 100001)]
+            [
+                zero,
+                around(*critical),
+                around(*logs, count=20),
+                around(*quarters, count=4),
+                np.linspace(0, 20, 100001),
+            ]
         )
         x = np.concatenate([everywhere, half, -half, [np.inf, -np.inf, np.nan]]).astype(np.float32)
     return np.concatenate([x, WORST, -WORST])
@@ -111,7 +103,10 @@ def test_float32_is_as_near_to_the_truth_as_stated(form: str) -> None:
 
 
 def test_the_stated_accuracy_is_in_the_docstring() -> None:
-    emits = {**{name: row.emit for name, row in FUNCTIONS.items()}, **{form: e for form, (_, e) in FORMS.items()}}
+    emits = {
+        **{name: row.emit for name, row in FUNCTIONS.items()},
+        **{form: e for form, (_, e) in FORMS.items()},
+    }
     for form, emit in emits.items():
         stated = re.findall(r"([0-9.]+) ulp", emit.__doc__ or "")
         assert not ACCURACY[form] or stated == [str(ACCURACY[form])], form
@@ -269,53 +264,3 @@ def test_an_argument_out_of_range_leaves_what_is_live_around_it_alone() -> None:
             assert ulps(wave, TRUE[name](x.astype(np.float64))).max() <= 3
         for k, one in enumerate(got[4:], 1):
             np.testing.assert_array_equal(one, x * np.float32(k))
-
-
-# Powers
-
-
-@pytest.fixture(scope="module")
-def true_pow() -> Compiled:
-    """C's pow in float64."""
-    return compile_map(FUNCTIONS["pow"].emit, "float64", arity=2)
-
-
-def test_pow_has_all_special_cases_of_c(true_pow: Compiled) -> None:
-    half = [0.0, 1e-45, 1e-30, 0.3, 0.5, 1, 1.0000001, 1.5, 2, 3, 4, 7, 1e10, 16777215, 3e38, math.inf, math.nan]
-    values = np.array([*half, *(-one for one in half)], np.float32)
-    a, b = (grid.ravel() for grid in np.meshgrid(values, values))
-    with np.errstate(over="ignore"):
-        true = true_pow(a.astype(np.float64), b.astype(np.float64)).astype(np.float32)
-    for lanes in (1, 8, 16):
-        got = compile_map(FUNCTIONS["pow"].emit, lanes=lanes, arity=2)(a, b)
-        assert ulps(got, true.astype(np.float64)).max() <= 1
-        number = ~np.isnan(true)
-        np.testing.assert_array_equal(np.signbit(got[number]), np.signbit(true[number]))
-
-
-def test_pow_is_accurate_over_the_whole_plane(true_pow: Compiled) -> None:
-    rng = np.random.default_rng(0)
-    count = 1_500_000
-    anything = rng.integers(0, 2**31, count, dtype=np.uint32).view(np.float32)
-    near_one = (1 + rng.normal(scale=1e-3, size=count)).astype(np.float32)
-    with np.errstate(all="ignore"):
-        target = rng.uniform(-151, 129, 2 * count)  # exponents that make the result a number
-        a = np.concatenate([anything, near_one])
-        b = (target / np.log2(a.astype(np.float64))).astype(np.float32)
-        true = true_pow(a.astype(np.float64), b.astype(np.float64))
-        error = ulps(compile_map(FUNCTIONS["pow"].emit, arity=2)(a, b), true)
-    assert error.max() <= ACCURACY["pow"]
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_powi_is_accurate_for_every_exponent(dtype: DType, true_pow: Compiled) -> None:
-    x = SAMPLE[::7].astype(np.float64)
-    x = np.concatenate([x, np.linspace(0.5, 2, 30001), [0.0, -0.0, math.inf, -math.inf]])
-    x = x.astype(np.float32).astype(np.float64)
-    for n in (*range(-10, 11), 17, -33, 100, -127, 1001):
-        got = compile_map(lambda v, a, n=n: FUNCTIONS["powi"](v, a, n), dtype)(x)
-        true = true_pow(x, np.full_like(x, n))
-        if dtype == "float32":
-            assert ulps(got, true).max() <= ACCURACY["powi"], n
-        else:
-            np.testing.assert_allclose(got, true, rtol=2e-15, atol=1e-307)

@@ -9,19 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 from llvmlite import ir
-from numpy.typing import NDArray
 
 from ftnn.kernels._vector import DType, Vectors, round32
-from tests.kernels._harness import compile_map, module_of
-
-F32 = NDArray[np.float32]
+from tests.kernels._harness import F32, Emit, compile_map, module_of
 
 SPECIAL = np.array([0.0, -0.0, 1.5, -1.5, 2.5, 1e-40, -3e38, np.inf, -np.inf, np.nan], np.float32)
 PAIRS = [np.repeat(SPECIAL, len(SPECIAL)), np.tile(SPECIAL, len(SPECIAL))]
 
 
-def body(emit: Callable[..., Any], lanes: int = 8, arity: int = 2) -> str:
-    return str(module_of(emit, "float32", lanes, arity, 1))
+def body(emit: Emit) -> str:
+    return str(module_of(emit, "float32", 8, arity=2))
 
 
 def emitted(text: str, opcode: str) -> int:
@@ -229,5 +226,9 @@ def test_constants_are_rounded_to_the_type() -> None:
     assert round32(-1e300) == -math.inf
     assert math.isnan(round32(math.nan))
     for value in (0.1, -0.0, 1e-42, math.inf, math.nan):
-        got = compile_map(lambda v, a, value=value: v.const(value))(np.zeros(1))
+
+        def emit(v: Vectors, a: ir.Value, value: float = value) -> ir.Value:
+            return v.const(value)
+
+        got = compile_map(emit)(np.zeros(1))
         np.testing.assert_array_equal(got[:1].view(np.int32), np.array([value], np.float32).view(np.int32))

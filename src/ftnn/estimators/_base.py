@@ -3,58 +3,66 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from numbers import Integral, Real
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state, check_scalar
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
-from ftnn.errors import FtnnError
-from ftnn.estimators._samples import Array, Samples
+from ftnn.estimators._parameters import DTYPES, AnyFunction, value_errors
+from ftnn.estimators._samples import Array, Samples, checked
 from ftnn.estimators._stopping import Stopping
-from ftnn.formula import Function, Mixed
 from ftnn.nn import Activation, Network
 from ftnn.training import Epoch, History, initialise
 from ftnn.training import fit as train
 
-AnyFunction = str | Function | Mixed
-
-_DTYPES = {"float32": torch.float32, "float64": torch.float64}
-_ALLOWED: dict[str, tuple[str, ...]] = {
-    "activation": ("logistic", "relu", "tanh"),
-    "solver": ("layerwise", "joint"),
-    "engine": ("auto", "compiled", "torch"),
-    "dtype": tuple(_DTYPES),
-}
-_NUMBERS: dict[str, tuple[type, float | None, float | None, Literal["left", "right", "both", "neither"]]] = {
-    "gamma": (Real, -1000, 1000, "both"),
-    "epochs": (Integral, 1, None, "left"),
-    "fine_tuning_epochs": (Integral, 0, None, "left"),
-    "batch_size": (Integral, 1, None, "left"),
-    "clip": (Real, 0, None, "neither"),
-    "momentum": (Real, 0, 1, "left"),
-    "weight_decay": (Real, 0, None, "left"),
-    "validation_fraction": (Real, 0, 1, "neither"),
-    "n_iter_no_change": (Integral, 1, None, "left"),
-    "tol": (Real, 0, None, "left"),
-}
 _PIECE = 4096
 """Predictions are made for so many samples at once."""
 
 
-class ParameterError(FtnnError, ValueError):
-    """A parameter of an estimator that cannot be used."""
-
-
 class Estimator(BaseEstimator):
-    """A network of functions in the manner of scikit-learn: what does not depend on the task."""
+    """A network of functions in the manner of scikit-learn: what does not depend on the task.
+
+    **Arguments:**
+
+    - `function`: what stands on the hidden layers' connections: a catalogue name, a formula, a
+        [`ftnn.Function`][], [`ftnn.Mixed`][], or a list with one for each hidden layer.
+    - `hidden_layer_sizes`: the width of each hidden layer; a number for one layer.
+    - `activation`: `"logistic"`, `"relu"` or `"tanh"`.
+    - `gamma`: the learning rate is 2^γ; 2^(γ-4) for fine-tuning.
+    - `solver`: `"layerwise"` trains the hidden layers one after the other and then fine-tunes everything;
+        `"joint"` trains everything at once.
+    - `epochs`: at most, for each hidden layer; of `solver="joint"`, at most in all.
+    - `fine_tuning_epochs`: at most; fine-tuning also ends when the loss grows.
+    - `batch_size`: of the mini-batches; a short last one is kept.
+    - `clip`: the largest allowed size of each parameter's gradient summed over the mini-batch; None: any.
+    - `momentum`, `weight_decay`: of the SGD. With either, torch trains, which is slower than compiled code.
+    - `engine`: `"compiled"`, `"torch"`, or `"auto"` for the faster one that can do what is asked.
+    - `early_stopping`: whether to keep a part of the samples for validation, end each stage when the score on
+        them no longer improves, and take the parameters that had the best score.
+    - `validation_fraction`: that part; of each class, if there is enough of it.
+    - `n_iter_no_change`: a stage ends after so many epochs in a row that improved the loss (with
+        `early_stopping`, the validation score) by no more than `tol`.
+    - `random_state`: a number for the same result every time, whatever the order of the samples.
+    - `verbose`: whether to tell how training goes, on standard error.
+    - `dtype`: `"float32"` or `"float64"`, of the parameters, of all computation and of what is predicted.
+
+    **Attributes** after fitting:
+
+    - `network_`: the [`ftnn.nn.Network`][], on which all that ftnn can do with networks can be done.
+    - `history_`: the [`ftnn.training.History`][]; its `failed` says why training failed, if it did (there is
+        a `ConvergenceWarning` then).
+    - `n_features_in_`, `feature_names_in_`: as everywhere in scikit-learn.
+    - `n_iter_`: how many epochs were run, over all stages. `loss_curve_`: the loss of each that was kept;
+        `loss_`: the last of them.
+    - `validation_scores_`, `best_validation_score_`: with `early_stopping`; else None.
+    """
 
     network_: Network
     history_: History
@@ -120,58 +128,65 @@ class Estimator(BaseEstimator):
 
     def _learn(self, samples: Samples, outputs: int) -> Self:
         """Train a new network on these samples."""
-        seed = self._draw_seed()
-        samples = samples.in_order()
-        validation = None
+        self._start(outputs)
+        score: Callable[[Epoch], float] = _negative_loss
+        samples, validation = samples.in_order(), None
         if self.early_stopping:
-            samples, validation = samples.split(
-                self.validation_fraction, seed, by_class=self._loss == "softmax"
-            )
-            validation = validation.expanded()
-        self.network_ = self._make_network(outputs, seed)
-        score = (lambda epoch: -epoch.loss) if validation is None else self._validation_score
+            by_class = self._loss == "softmax"
+            samples, validation = samples.split(self.validation_fraction, self._seed, by_class=by_class)
+            validation, score = validation.expanded(), self._validation_score
         stopping = Stopping(score, self.tol, self.n_iter_no_change)
         self.history_ = self._train(
             samples.expanded(),
-            seed,
+            self._seed,
             solver=self.solver,
             epochs=(int(self.epochs), int(self.fine_tuning_epochs)),
             test=None if validation is None else (validation.x, validation.y),
             callbacks=(stopping,),
         )
-        self.validation_scores_ = self.best_validation_score_ = None
         if validation is not None:
             stopping.restore_best(self.network_)
             self.validation_scores_ = stopping.scores
             self.best_validation_score_ = max(stopping.scores, default=None)
-        self._summarise()
-        if self.history_.failed:
-            self._warn(self.history_)
-        return self
+        return self._finish(self.history_.failed is not None)
 
     def _learn_more(self, samples: Samples, outputs: int) -> Self:
         """One epoch of all layers together, from the present parameters; from new ones if there are none."""
         if not hasattr(self, "network_"):
-            self._seed = self._draw_seed()
-            self.network_ = self._make_network(outputs, self._seed)
-            self.history_ = History()
-            self.validation_scores_ = self.best_validation_score_ = None
+            self._start(outputs)
+        history = self.history_
         # Each call has its own order of samples.
-        seed = int(np.random.SeedSequence([self._seed, len(self.history_.epochs)]).generate_state(1)[0])
+        seed = int(np.random.SeedSequence([self._seed, len(history.epochs)]).generate_state(1)[0])
         new = self._train(samples.in_order().expanded(), seed, solver="joint", epochs=(1, 0))
-        number = len(self.history_.epochs) + 1
-        self.history_.engine = new.engine
-        self.history_.epochs += [replace(epoch, epoch=number) for epoch in new.epochs]
-        diverged = not new.epochs  # one epoch is no reason to speak of chance
-        self.history_.failed, self.history_.advice = (new.failed, new.advice) if diverged else (None, None)
-        self._summarise()
-        if diverged:
-            self._warn(new)
+        diverged = not new.epochs  # whether it is better than chance cannot be said after one epoch
+        history.engine = new.engine
+        history.epochs += [replace(epoch, epoch=len(history.epochs) + 1) for epoch in new.epochs]
+        history.failed, history.advice = (new.failed, new.advice) if diverged else (None, None)
+        return self._finish(diverged)
+
+    def _start(self, outputs: int) -> None:
+        self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        self.network_ = self._make_network(outputs)
+        self.history_ = History()
+        self.validation_scores_ = self.best_validation_score_ = None
+
+    def _finish(self, failed: bool) -> Self:
+        history = self.history_
+        self.n_iter_ = len(history.epochs)
+        self.loss_curve_ = [epoch.loss for epoch in history.epochs if not epoch.undone]
+        self.loss_ = self.loss_curve_[-1] if self.loss_curve_ else float("nan")
+        if failed:
+            warnings.warn(
+                f"{type(self).__name__}: {history.failed}. Try {history.advice}; or features of about unit "
+                "size (StandardScaler). Predictions are made with the last parameters that were finite.",
+                ConvergenceWarning,
+                stacklevel=4,  # where fit was called
+            )
         return self
 
     def _train(self, samples: Samples, seed: int, **settings: Any) -> History:
         alike = bool((samples.weights == 1).all())
-        with _value_errors():
+        with value_errors(), _own_random_numbers():
             return train(
                 self.network_,
                 samples.x,
@@ -189,42 +204,24 @@ class Estimator(BaseEstimator):
                 **settings,
             )
 
-    def _make_network(self, outputs: int, seed: int) -> Network:
-        sizes = self.hidden_layer_sizes
-        sizes = [sizes] if isinstance(sizes, Integral) else sizes
-        with _value_errors(), torch.random.fork_rng(devices=()):  # torch's own random numbers stay as they are
+    def _make_network(self, outputs: int) -> Network:
+        given = self.hidden_layer_sizes
+        sizes = given if isinstance(given, Sequence | np.ndarray) else [given]
+        with value_errors(), _own_random_numbers():
             network = Network(
-                self.n_features_in_, sizes, outputs, self.function, self.activation, dtype=_DTYPES[self.dtype]
+                self.n_features_in_, sizes, outputs, self.function, self.activation, dtype=DTYPES[self.dtype]
             )
-        initialise(network, seed)
+        initialise(network, self._seed)
         return network
-
-    def _draw_seed(self) -> int:
-        self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        return self._seed
-
-    def _summarise(self) -> None:
-        kept = [epoch.loss for epoch in self.history_.epochs if not epoch.undone]
-        self.n_iter_ = len(self.history_.epochs)
-        self.loss_curve_ = kept
-        self.loss_ = kept[-1] if kept else float("nan")
-
-    def _warn(self, history: History) -> None:
-        warnings.warn(
-            f"{type(self).__name__}: {history.failed}. Try {history.advice}; and features of about unit size, by "
-            "StandardScaler, say. Predictions are made with the last parameters that were finite.",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
 
     # --- predicting ---
 
     def _outputs(self, X: Any) -> Array:
         """What the network gives, (samples, outputs)."""
-        check_is_fitted(self)
+        check_is_fitted(self, "network_")
         like = self.network_.output.weight
-        dtype = next(name for name, dtype in _DTYPES.items() if dtype == like.dtype)
-        x = validate_data(self, X, reset=False, dtype=dtype, order="C")
+        dtype = next(name for name, dtype in DTYPES.items() if dtype == like.dtype)
+        x = checked(self, X, reset=False, dtype=dtype)
         with torch.no_grad():
             pieces = [
                 self.network_(torch.tensor(x[n : n + _PIECE], device=like.device)).cpu().numpy()
@@ -232,29 +229,13 @@ class Estimator(BaseEstimator):
             ]
         return np.concatenate(pieces)
 
-    # --- checking ---
 
-    def _check_parameters(self) -> None:
-        """Refuses parameters that are not allowed, in scikit-learn's way: when fitting, not before."""
-        for name, (kind, low, high, boundaries) in _NUMBERS.items():
-            value = getattr(self, name)
-            if name == "clip" and value is None:
-                continue
-            if isinstance(value, bool) or (isinstance(value, Real) and not np.isfinite(value)):
-                raise ParameterError(f"{name}={value!r} is not allowed; it must be a finite number")
-            check_scalar(value, name, kind, min_val=low, max_val=high, include_boundaries=boundaries)
-        for name, allowed in _ALLOWED.items():
-            value = getattr(self, name)
-            if not isinstance(value, str) or value not in allowed:
-                raise ParameterError(f"{name}={value!r} is not known; allowed are {', '.join(allowed)}")
+def _negative_loss(epoch: Epoch) -> float:
+    return -epoch.loss
 
 
 @contextmanager
-def _value_errors() -> Iterator[None]:
-    """What ftnn refuses is, for scikit-learn, a ValueError."""
-    try:
+def _own_random_numbers() -> Generator[None]:
+    """Leaves torch's global random numbers as they are: ours are drawn by seed."""
+    with torch.random.fork_rng(devices=()):
         yield
-    except FtnnError as error:
-        if isinstance(error, ValueError | TypeError):
-            raise
-        raise ParameterError(str(error)) from error

@@ -7,17 +7,26 @@ from typing import Any, Literal, Self
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.validation import validate_data
 
 from ftnn.estimators._base import Estimator
-from ftnn.estimators._samples import Array, Samples, checked_weights
+from ftnn.estimators._parameters import check_parameters
+from ftnn.estimators._samples import Array, Samples, checked, checked_weights
 from ftnn.training import Epoch
 
 
 class FTNNRegressor(RegressorMixin, Estimator):
-    """doc"""
+    """A regressor in which every connection is a trainable function instead of a weight.
 
-    target_scaler_: StandardScaler
+    Its parameters are those of [`ftnn.estimators.Estimator`][]. Features should be of about unit size: put a
+    `StandardScaler` before it. Targets may have any size: they are scaled inside.
+
+    **Attributes** after fitting, besides those of every estimator:
+
+    - `target_scaler_`: the `StandardScaler` of the targets. `network_` gives scaled ones; so are losses.
+    - `validation_scores_`: R² against the training targets' mean and variance.
+    """
+
+    target_scaler_: Any
     _loss: Literal["softmax", "squared"] = "squared"
     _flat: bool
     """Whether targets were given as (samples,)."""
@@ -28,33 +37,51 @@ class FTNNRegressor(RegressorMixin, Estimator):
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        self._check_parameters()
+        """Train a new network.
+
+        **Arguments:**
+
+        - `X`: (samples, features), finite numbers. `y`: (samples,) or (samples, targets).
+        - `sample_weight`: (samples,), 0 or more. A weight of 2 counts as two samples, one of 0 as none.
+        """
+        check_parameters(self.get_params(deep=False))
         samples = self._checked(X, y, sample_weight, reset=True)
-        whole = samples.in_order().expanded()  # so that weighted and repeated samples give the very same numbers
-        self.target_scaler_ = StandardScaler().fit(whole.y, sample_weight=whole.weights)
         return self._learn(self._scaled(samples), samples.y.shape[1])
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        self._check_parameters()
+        """Train all layers together for one epoch, from the present parameters.
+
+        `X`, `y` and `sample_weight` are as for `fit`. Targets are scaled as at the first call.
+        """
+        check_parameters(self.get_params(deep=False))
         first = not hasattr(self, "network_")
         samples = self._checked(X, y, sample_weight, reset=first)
-        if first:
-            self.target_scaler_ = StandardScaler().fit(samples.y, sample_weight=samples.weights)
         outputs = self.target_scaler_.n_features_in_
         if samples.y.shape[1] != outputs:
-            raise ValueError(f"y has {samples.y.shape[1]} targets, but the first call of partial_fit had {outputs}")
+            raise ValueError(
+                f"y has {samples.y.shape[1]} targets for each sample, but it had {outputs} before"
+            )
         return self._learn_more(self._scaled(samples), outputs)
 
+    def predict(self, X: Any) -> Array:
+        """The targets of each sample, (samples,) or (samples, targets), as they were given."""
+        outputs = self._outputs(X)
+        found = self.target_scaler_.inverse_transform(outputs.astype(np.float64)).astype(outputs.dtype)
+        return found[:, 0] if self._flat else found
+
     def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Samples:
-        """Checked and without the samples that weigh nothing; y (samples, targets)."""
-        x, y = validate_data(
-            self, X, y, reset=reset, dtype=self.dtype, order="C", multi_output=True, y_numeric=True
-        )
-        self._flat = y.ndim == 1
-        y = y.reshape(len(x), -1).astype(np.float64)
+        """Checked, and without the samples that weigh nothing; y is (samples, targets)."""
+        x, y = checked(self, X, y, reset=reset, dtype=self.dtype, multi_output=True, y_numeric=True)
         weights = checked_weights(sample_weight, len(x))
         counts = weights > 0
-        return Samples(x[counts], y[counts], weights[counts])
+        targets = y.reshape(len(x), -1).astype(np.float64)
+        samples = Samples(x[counts], targets[counts], weights[counts])
+        if reset:
+            self._flat = y.ndim == 1
+            # In order and expanded, so that weighted and repeated samples give the very same numbers.
+            whole = samples.in_order().expanded()
+            self.target_scaler_ = StandardScaler().fit(whole.y, sample_weight=whole.weights)
+        return samples
 
     def _scaled(self, samples: Samples) -> Samples:
         return Samples(samples.x, self.target_scaler_.transform(samples.y), samples.weights)
@@ -63,8 +90,3 @@ class FTNNRegressor(RegressorMixin, Estimator):
         # Targets have unit variance, and the loss is half the squared error, summed over them.
         assert epoch.test_loss is not None
         return 1 - 2 * epoch.test_loss / self.target_scaler_.n_features_in_
-
-    def predict(self, X: Any) -> Array:
-        outputs = self._outputs(X)
-        found = self.target_scaler_.inverse_transform(outputs.astype(np.float64)).astype(outputs.dtype)
-        return found[:, 0] if self._flat else found

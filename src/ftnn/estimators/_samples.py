@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_array
+from sklearn.utils.validation import validate_data
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -51,7 +52,7 @@ class Samples:
         return Samples(self.x[rows], self.y[rows], (self.weights / visits)[rows])
 
     def split(self, fraction: float, seed: int, *, by_class: bool) -> tuple[Samples, Samples]:
-        """Most of the samples, and a random fraction to validate on; of each class if there is enough of it."""
+        """Most samples, and a random fraction to validate on: of each class, if it has enough."""
         count = min(max(round(fraction * len(self)), 1), len(self) - 1)
         if count < 1:
             raise ValueError("early_stopping=True needs at least 2 samples: one is kept for validation")
@@ -60,17 +61,21 @@ class Samples:
             sizes = np.unique(self.y, return_counts=True)[1]
             if sizes.min() < 2 or min(count, len(self) - count) < len(sizes):
                 stratify = None
-        kept, validation = train_test_split(
-            np.arange(len(self)), test_size=count, random_state=seed, stratify=stratify
-        )
-        return self.take(kept), self.take(validation)
+        rows = np.arange(len(self))
+        kept, validation = train_test_split(rows, test_size=count, random_state=seed, stratify=stratify)
+        return self.take(np.asarray(kept)), self.take(np.asarray(validation))
+
+
+def checked(estimator: Any, *data: Any, reset: bool, dtype: str, **how: Any) -> Any:
+    """Arrays from X, or from X and y, as scikit-learn's `validate_data` has it; it knows no types."""
+    return validate_data(estimator, *data, reset=reset, dtype=dtype, order="C", **how)
 
 
 def checked_weights(given: Any, samples: int) -> Array:
     """Sample weights that were given, or ones: scaled so that they can count visits."""
     if given is None:
         return np.ones(samples)
-    weights = check_array(given, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
+    weights = check_array(given, ensure_2d=False, dtype="float64", input_name="sample_weight")
     if weights.ndim != 1:
         raise ValueError(f"sample_weight must be one number for each sample, not of shape {weights.shape}")
     if len(weights) != samples:

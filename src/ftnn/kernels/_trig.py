@@ -1,9 +1,10 @@
 """sin, cos and their quotients, as vector instructions.
 
-float32. x = n·π/2 + r by the magic-number trick: added to 1.5·2²³ steps, x·2/π is rounded to an integer n, which
-then stands in the low bits of the sum. π/2 is subtracted in three parts, so that r is right relative to itself
-however near x is to a multiple of π/2. n is held scaled by 2⁻¹², so that |n| ≥ 2¹³ (|x| > 12866), infinities and
-NaN all show in one bit of the exponent: one test sends a vector with such a lane through a function out of line.
+float32. x = n·π/2 + r by the magic-number trick: added to 1.5·2²³ (all scaled alike), x·2/π is rounded to an
+integer n, which then stands in the low bits of the sum. π/2 is subtracted in three parts, so that r is right
+relative to itself however near x is to a multiple of π/2. n is held scaled by 2⁻¹², so that |n| ≥ 2¹³ (|x|
+beyond 12866), infinities and NaN all show in one bit of the exponent: one test sends a vector that has such a
+lane through a function out of line.
 
 sin and cos of the same x share all of this. A kernel that needs only one of them is better served by `ALONE`,
 which reduces by multiples of π and needs a single polynomial.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from llvmlite import ir
 
@@ -23,19 +24,17 @@ from ftnn.kernels._vector import Vectors
 
 # π/2 in three parts, each rounded down: negative parts would turn -0 into +0 on the way.
 _PARTS = (1.57079625129699707, 7.54978941586159635e-08, 5.39030285815811905e-15)
-_QUARTER_SCALE = 2.0**-12
-_HALF_SCALE = 2.0**-11
-_ONE_AND_A_HALF = 1.5 * 2**23
-
+_QUARTER_SCALE, _HALF_SCALE = 2.0**-12, 2.0**-11
+_MAGIC = 1.5 * 2**23
 _OUTSIDE = 1 << 30  # set in every float32 with |n| ≥ 2 and in NaN
 
 _SIN = (1.0, -0.16666654, 0.00833214, -0.00019514885)  # sin(r)/r in r², |r| ≤ π/4
 _COS = (1.0, -0.4999989, 0.04165583, -0.0013591679)  # cos(r) in r², |r| ≤ π/4
-_TAN = (0.33333155, 0.13338851, 0.053406892, 0.024446106, 0.0030938422, 0.0094010991)  # (tan(r)/r - 1)/r² in r²
+_TAN = (0.33333156, 0.1333885, 0.05340689, 0.024446106, 0.0030938422, 0.009401099)  # (tan(r)/r - 1)/r² in r²
 _SIN_HALF = (1.0, -0.16666661, 0.008333071, -0.00019809612, 2.6055488e-06)  # sin(r)/r in r², |r| ≤ π/2
 
-# The function out of line saves the registers it uses: else its caller, with AVX2's sixteen, would keep its sums
-# in memory for the sake of a call that hardly ever comes.
+# The function out of line saves the registers it uses. Else its caller, if it has but the sixteen of AVX2,
+# would keep its sums in memory for the sake of a call that hardly ever comes.
 _SAVES_ALL = ("x86_64", "amd64", "aarch64", "arm64")
 _CONVENTION = "preserve_allcc" if platform.machine().lower() in _SAVES_ALL else "ccc"
 
@@ -43,6 +42,7 @@ _Reduction = Literal["quarter", "sin", "cos"]
 
 
 def sin(v: Vectors, x: ir.Value) -> ir.Value:
+    """sin x; 2.01 ulp."""
     if v.dtype == "float64":
         return libm(v, "sin", x)
     even, sine, cosine = _turned(v, x)
@@ -50,6 +50,7 @@ def sin(v: Vectors, x: ir.Value) -> ir.Value:
 
 
 def cos(v: Vectors, x: ir.Value) -> ir.Value:
+    """cos x; 1.98 ulp."""
     if v.dtype == "float64":
         return libm(v, "cos", x)
     even, sine, cosine = _turned(v, x)
@@ -65,10 +66,9 @@ def _turned(v: Vectors, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
     cosine = v.horner(square, _COS)
     turn = v.shl(n, 30)
     sign = v.iand(turn, v.iconst(v.sign_bit))
-    if v.lanes >= 16:  # AVX-512, which does each of these in one instruction if they do not share the `and`
-        cosine = v.copysign(cosine, v.from_bits(turn))
-    else:
-        cosine = _flip(v, cosine, sign)
+    # AVX-512 sets each sign in one instruction, if LLVM does not see that both need the same `and`.
+    wide = v.lanes >= 16
+    cosine = v.copysign(cosine, v.from_bits(turn)) if wide else _flip(v, cosine, sign)
     return v.bits_set(n, 1), _flip(v, sine, sign), cosine
 
 
@@ -80,20 +80,56 @@ def _reduce(v: Vectors, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     """r in [-π/4, π/4] and n + 1 in the low bits of integers, x = n·π/2 + r."""
 
     def emit() -> tuple[ir.Value, ir.Value]:
-        magic = v.const((_ONE_AND_A_HALF + 1) * _QUARTER_SCALE)
+        magic = v.const((_MAGIC + 1) * _QUARTER_SCALE)
         shifted = v.fma(x, v.const(2 / math.pi * _QUARTER_SCALE), magic)
-        n = v.sub(shifted, magic)
-        return _subtract(v, x, n, shifted, "quarter", 1 / _QUARTER_SCALE)
+        return _subtract(v, x, v.sub(shifted, magic), shifted, "quarter", 1 / _QUARTER_SCALE)
 
-    return v.once("reduce quarter", (x,), emit)
+    return v.once("reduce", (x,), emit)
+
+
+def tan(v: Vectors, x: ir.Value) -> ir.Value:
+    """tan x; 2.72 ulp."""
+    if v.dtype == "float64":
+        return libm(v, "tan", x)
+    even, tangent = _tangent(v, x)
+    one = v.const(1.0)
+    return v.div(v.select(even, tangent, v.const(-1.0)), v.select(even, one, tangent))
+
+
+def cot(v: Vectors, x: ir.Value) -> ir.Value:
+    """1/tan x; 2.94 ulp."""
+    one = v.const(1.0)
+    if v.dtype == "float64":
+        return v.div(one, libm(v, "tan", x))
+    even, tangent = _tangent(v, x)
+    return v.div(v.select(even, one, v.neg(tangent)), v.select(even, tangent, one))
+
+
+def _tangent(v: Vectors, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Whether n is even, and tan r: more accurate than a quotient of sin and cos, and shorter."""
+    r, n = _reduce(v, x)
+    square = v.mul(r, r)
+    tangent = v.fma(v.mul(r, square), v.horner(square, _TAN), r)
+    return v.bits_set(n, 1), v.copysign(tangent, r)  # r = -0 had become 0
+
+
+def sec(v: Vectors, x: ir.Value) -> ir.Value:
+    """1/cos x; 3.08 ulp."""
+    return v.div(v.const(1.0), cos(v, x))
+
+
+def csc(v: Vectors, x: ir.Value) -> ir.Value:
+    """1/sin x; 3.37 ulp."""
+    return v.div(v.const(1.0), sin(v, x))
 
 
 def sin_alone(v: Vectors, x: ir.Value) -> ir.Value:
+    """sin x where cos x is not needed; 2.74 ulp."""
     if v.dtype == "float64":
         return libm(v, "sin", x)
 
     def emit() -> ir.Value:
-        magic = v.const(_ONE_AND_A_HALF * _HALF_SCALE)
+        magic = v.const(_MAGIC * _HALF_SCALE)
         shifted = v.fma(x, v.const(1 / math.pi * _HALF_SCALE), magic)
         return _half_turn(v, *_subtract(v, x, v.sub(shifted, magic), shifted, "sin", 2 / _HALF_SCALE))
 
@@ -101,11 +137,13 @@ def sin_alone(v: Vectors, x: ir.Value) -> ir.Value:
 
 
 def cos_alone(v: Vectors, x: ir.Value) -> ir.Value:
+    """cos x where sin x is not needed; 2.74 ulp."""
     if v.dtype == "float64":
         return libm(v, "cos", x)
 
-    def emit() -> ir.Value:  # cos x = sin(x + π/2): n is rounded with a half added, which is then taken off again
-        magic, half = v.const(_ONE_AND_A_HALF * _HALF_SCALE), v.const(0.5 * _HALF_SCALE)
+    def emit() -> ir.Value:
+        # cos x = sin(x + π/2): a half is added before rounding, and taken off again after it.
+        magic, half = v.const(_MAGIC * _HALF_SCALE), v.const(0.5 * _HALF_SCALE)
         shifted = v.add(v.fma(x, v.const(1 / math.pi * _HALF_SCALE), half), magic)
         n = v.sub(v.sub(shifted, magic), half)
         return _half_turn(v, *_subtract(v, x, n, shifted, "cos", 2 / _HALF_SCALE))
@@ -114,7 +152,7 @@ def cos_alone(v: Vectors, x: ir.Value) -> ir.Value:
 
 
 ALONE: Mapping[str, Callable[[Vectors, ir.Value], ir.Value]] = {"sin": sin_alone, "cos": cos_alone}
-"""Shorter forms for where the other one of the same argument is not needed."""
+"""Shorter forms, for where the other one of the same argument is not needed."""
 
 
 def _half_turn(v: Vectors, r: ir.Value, n: ir.Value) -> ir.Value:
@@ -133,25 +171,23 @@ def _subtract(
     bits = v.to_bits(shifted)
     # Nothing else uses this mask: so LLVM makes it one test of the whole vector.
     any_outside = v.any(v.bits_set(v.to_bits(n), _OUTSIDE))
-    b, before = v.builder, v.builder.block
-    cold, after = b.append_basic_block("wide"), b.append_basic_block("reduced")
+    b = v.builder
+    before, cold, after = b.block, b.append_basic_block("wide"), b.append_basic_block("reduced")
     b.cbranch(any_outside, cold, after).set_weights([1, 1 << 20])
     b.position_at_end(cold)
     wide = b.call(_wide(v, reduction), [x, n, r, bits], cconv=_CONVENTION)
     wide_r, wide_bits = b.extract_value(wide, 0), b.extract_value(wide, 1)
     b.branch(after)
     b.position_at_end(after)
-    merged: list[ir.Value] = []
-    for fast, slow in ((r, wide_r), (bits, wide_bits)):
-        phi = b.phi(fast.type)
+    merged = b.phi(v.type), b.phi(v.int_type)
+    for phi, fast, slow in zip(merged, (r, bits), (wide_r, wide_bits), strict=True):
         phi.add_incoming(fast, before)
         phi.add_incoming(slow, cold)
-        merged.append(phi)
-    return merged[0], merged[1]
+    return merged
 
 
 def _wide(v: Vectors, reduction: _Reduction) -> ir.Function:
-    """A function of the module, out of line: (x, scaled n, r, n) → (r, n) with the lanes out of range put right.
+    """A function of the module: (x, scaled n, r, n) → (r, n) with the lanes out of range put right.
 
     The other lanes stay as they are, so that no value depends on its neighbours.
     libm's float64 sin and cos are right for every float32, however large; r is had back from them by asin.
@@ -167,87 +203,55 @@ def _wide(v: Vectors, reduction: _Reduction) -> ir.Function:
     for attribute in ("noinline", "cold", "nounwind", "minsize", "optsize"):
         function.attributes.add(attribute)
     xs, scaled, rs, ns = function.args
-    blocks = {label: function.append_basic_block(label) for label in ("entry", "lane", "slow", "next", "end")}
-    b = ir.IRBuilder(blocks["entry"])
+    entry, each, slow, skip, end = map(function.append_basic_block, ("entry", "each", "slow", "next", "end"))
     i32, zero, one = ir.IntType(32), ir.Constant(ir.IntType(32), 0), ir.Constant(ir.IntType(32), 1)
-    b.branch(blocks["lane"])
+    b = ir.IRBuilder(entry)
+    b.branch(each)
 
-    b.position_at_end(blocks["lane"])
+    b.position_at_end(each)
     lane, r_in, n_in = b.phi(i32), b.phi(v.type), b.phi(v.int_type)
     bits = b.bitcast(b.extract_element(scaled, lane), i32)
     outside = b.icmp_unsigned("!=", b.and_(bits, ir.Constant(i32, _OUTSIDE)), zero)
-    b.cbranch(outside, blocks["slow"], blocks["next"])
+    b.cbranch(outside, slow, skip)
 
-    b.position_at_end(blocks["slow"])
+    b.position_at_end(slow)
     x = b.fpext(b.extract_element(xs, lane), ir.DoubleType())
     angle, quadrant = _wide_lane(v, b, x, reduction)
     r_slow = b.insert_element(r_in, b.fptrunc(angle, v.scalar), lane)
     n_slow = b.insert_element(n_in, quadrant, lane)
-    b.branch(blocks["next"])
+    b.branch(skip)
 
-    b.position_at_end(blocks["next"])
+    b.position_at_end(skip)
     r_out, n_out = b.phi(v.type), b.phi(v.int_type)
     following = b.add(lane, one)
-    b.cbranch(b.icmp_unsigned("<", following, ir.Constant(i32, v.lanes)), blocks["lane"], blocks["end"])
+    b.cbranch(b.icmp_unsigned("<", following, ir.Constant(i32, v.lanes)), each, end)
     for phi, unchanged, changed in ((r_out, r_in, r_slow), (n_out, n_in, n_slow)):
-        phi.add_incoming(unchanged, blocks["lane"])
-        phi.add_incoming(changed, blocks["slow"])
+        phi.add_incoming(unchanged, each)
+        phi.add_incoming(changed, slow)
     for phi, first, then in ((lane, zero, following), (r_in, rs, r_out), (n_in, ns, n_out)):
-        phi.add_incoming(first, blocks["entry"])
-        phi.add_incoming(then, blocks["next"])
+        phi.add_incoming(first, entry)
+        phi.add_incoming(then, skip)
 
-    b.position_at_end(blocks["end"])
+    b.position_at_end(end)
     packed = b.insert_value(ir.Constant(kind, ir.Undefined), r_out, 0)
     b.ret(b.insert_value(packed, n_out, 1))
     return function
 
 
-def _wide_lane(v: Vectors, b: ir.IRBuilder, x: ir.Value, reduction: _Reduction) -> tuple[ir.Value, ir.Value]:
-    """The reduced angle, in float64, and n of one lane."""
-    double, integer = ir.DoubleType(), ir.IntType(32)
+def _wide_lane(v: Vectors, b: ir.IRBuilder, x: Any, reduction: _Reduction) -> tuple[Any, Any]:
+    """The reduced angle, in float64, and n (for a quarter turn n + 1) of one lane."""
+    double, i32 = ir.DoubleType(), ir.IntType(32)
 
-    def call(name: str, a: ir.Value) -> ir.Value:
+    def call(name: str, a: Any) -> Any:
         return b.call(v.external(name, double, double), [a])
 
     if reduction != "quarter":
-        return call("asin", call(reduction, x)), ir.Constant(integer, 0)
+        return call("asin", call(reduction, x)), ir.Constant(i32, 0)
     sine, cosine = call("sin", x), call("cos", x)
     odd = b.fcmp_ordered(">", call("llvm.fabs.f64", sine), call("llvm.fabs.f64", cosine))
     small, large = b.select(odd, cosine, sine), b.select(odd, sine, cosine)
     lower = b.fcmp_ordered("<", large, ir.Constant(double, 0.0))
-    # sin r is ±small: in the four quadrants sin x is sin r, cos r, -sin r, -cos r, and cos x a quadrant on.
+    # In the four quadrants sin x is sin r, cos r, -sin r, -cos r, and cos x the next of these.
     angle = call("asin", b.select(b.xor(odd, lower), b.fneg(small), small))
-    quadrant = b.add(b.zext(odd, integer), b.select(lower, ir.Constant(integer, 2), ir.Constant(integer, 0)))
-    return angle, b.add(quadrant, ir.Constant(integer, 1))
-
-
-def tan(v: Vectors, x: ir.Value) -> ir.Value:
-    if v.dtype == "float64":
-        return libm(v, "tan", x)
-    even, tangent = _tangent(v, x)
-    one = v.const(1.0)
-    return v.div(v.select(even, tangent, v.neg(one)), v.select(even, one, tangent))
-
-
-def cot(v: Vectors, x: ir.Value) -> ir.Value:
-    one = v.const(1.0)
-    if v.dtype == "float64":
-        return v.div(one, libm(v, "tan", x))
-    even, tangent = _tangent(v, x)
-    return v.div(v.select(even, one, v.neg(tangent)), v.select(even, tangent, one))
-
-
-def _tangent(v: Vectors, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Whether n is even, and tan r: more accurate than a quotient of sin and cos, and shorter."""
-    r, n = _reduce(v, x)
-    square = v.mul(r, r)
-    tangent = v.fma(v.mul(r, square), v.horner(square, _TAN), r)
-    return v.bits_set(n, 1), v.copysign(tangent, r)  # r = -0 had become 0
-
-
-def sec(v: Vectors, x: ir.Value) -> ir.Value:
-    return v.div(v.const(1.0), cos(v, x))
-
-
-def csc(v: Vectors, x: ir.Value) -> ir.Value:
-    return v.div(v.const(1.0), sin(v, x))
+    upper = b.select(lower, ir.Constant(i32, 3), ir.Constant(i32, 1))
+    return angle, b.add(upper, b.zext(odd, i32))

@@ -1,34 +1,36 @@
 """Vector instructions, each distinct one emitted once.
 
-`Vectors` is a thin layer over an `ir.IRBuilder`: an operation on operands it has met before gives back the value
-it gave then. So a formula and all its derivatives can be written out naively, function by function, and still
-share every subexpression, without waiting for LLVM to find that out.
+`Vectors` is a thin layer over an `ir.IRBuilder`: an operation on operands it has met before gives back the
+value it gave then. So a formula and all its derivatives can be written out naively, function by function, and
+still share every subexpression, without waiting for LLVM to find that out.
 
-No fast-math flag is ever set: an argument reduction relies on the order of its operations, and NaN and infinity
-must arrive. A fused multiply-add happens only where `fma` asks for one.
+No fast-math flag is ever set: an argument reduction relies on the order of its operations, and NaN and
+infinity must arrive. A fused multiply-add happens only where `fma` asks for one.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Literal, TypeVar, cast
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Literal, TypeVar
 
 from llvmlite import ir
 
+from ftnn.kernels._memo import Memo
+
 DType = Literal["float32", "float64"]
-Memo = list[dict[tuple[object, ...], tuple[object, tuple[ir.Value, ...]]]]
 T = TypeVar("T")
 
 
 class _Splat(ir.Constant):
-    """A constant written as LLVM's `splat (...)`: a text of sixteen equal numbers takes far longer to read."""
+    """A constant written as LLVM's `splat (...)`: a text of sixteen equal numbers takes longer to read."""
 
-    def __init__(self, kind: ir.Type, text: str) -> None:
+    def __init__(self, kind: ir.Type, text: str, is_number: bool = False) -> None:
         self.type = kind
         self.constant = text
+        self.is_number = is_number
 
     def _get_reference(self) -> str:
         return self.constant
@@ -52,34 +54,22 @@ class Vectors:
         self.int_type = ir.VectorType(ir.IntType(self.bits), lanes)
         self.mask_type = ir.VectorType(ir.IntType(1), lanes)
         self.sign_bit = 1 << (self.bits - 1)
-        # Innermost scope last. Keys name operands by id, so an entry holds its operands to keep those ids taken.
-        self._memo: Memo = [{}] if memo is None else memo
+        self._memo = memo or Memo()
 
-    @contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self) -> AbstractContextManager[None]:
         """What is emitted inside is forgotten at the end, as it does not dominate what follows."""
-        self._memo.append({})
-        try:
-            yield
-        finally:
-            self._memo.pop()
+        return self._memo.scope()
 
     def double(self) -> Vectors:
         """The same lanes, builder and memory in float64."""
         return Vectors(self.builder, "float64", self.lanes, self._memo)
 
     def once(self, name: str, operands: tuple[ir.Value, ...], emit: Callable[[], T]) -> T:
-        """What `emit` gave when `name` was last asked of these operands in a scope still open, else `emit()`.
+        """What `emit` gave when `name` was asked of these operands before, else `emit()`.
 
         `name` tells apart all that is not an operand, such as the amount of a shift.
         """
-        key = (name, self.dtype, *map(id, operands))
-        for table in reversed(self._memo):
-            if key in table:
-                return cast("T", table[key][0])
-        result = emit()
-        self._memo[-1][key] = (result, operands)
-        return result
+        return self._memo.once((name, self.dtype), operands, emit)
 
     def intrinsic(self, name: str, result: ir.Type, *operands: ir.Value) -> ir.Value:
         """A call of an LLVM intrinsic without side effects, by its full name."""
@@ -98,29 +88,17 @@ class Vectors:
         """All lanes `value`, rounded to the type of the vectors."""
         if self.dtype == "float32":
             value = round32(value)
-        text = f"0x{struct.unpack('Q', struct.pack('d', value))[0]:016X}"  # LLVM writes float32 like this too
-        result = self._constant(self.type, f"splat ({self.scalar} {text})")
-        if not math.isnan(value):
-            self._memo[0]["number", id(result)] = (True, (result,))
-        return result
-
-    def _is_number(self, a: ir.Value) -> bool:
-        """Whether `a` is known to be no NaN: a constant."""
-        return ("number", id(a)) in self._memo[0]
+        bits = struct.unpack("Q", struct.pack("d", value))[0]  # LLVM writes float32 like this too
+        text = f"splat ({self.scalar} 0x{bits:016X})"
+        return self._memo.constant(text, lambda: _Splat(self.type, text, not math.isnan(value)))
 
     def iconst(self, value: int) -> ir.Value:
-        """All lanes the integer `value`, whose sign and width do not matter beyond the lane's bits."""
+        """All lanes the integer `value`, of which only the lane's bits count."""
         value = (value + self.sign_bit) % (2 * self.sign_bit) - self.sign_bit
-        return self._constant(self.int_type, f"splat (i{self.bits} {value})")
+        text = f"splat (i{self.bits} {value})"
+        return self._memo.constant(text, lambda: _Splat(self.int_type, text))
 
-    def _constant(self, kind: ir.Type, text: str) -> ir.Value:
-        key = ("constant", text)
-        outermost = self._memo[0]  # a constant dominates everything
-        if key not in outermost:
-            outermost[key] = (_Splat(kind, text), ())
-        return cast("ir.Value", outermost[key][0])
-
-    def splat(self, scalar: ir.Value) -> ir.Value:
+    def splat(self, scalar: Any) -> ir.Value:
         """All lanes a scalar value."""
 
         def emit() -> ir.Value:
@@ -188,10 +166,11 @@ class Vectors:
     def _extremum(
         self, before: Callable[[ir.Value, ir.Value], ir.Value], a: ir.Value, b: ir.Value
     ) -> ir.Value:
-        if self._is_number(b):
+        if isinstance(b, _Splat) and b.is_number:
             a, b = b, a
         chosen = self.select(before(a, b), a, b)  # b where unordered: x86's min and max are just so
-        return chosen if self._is_number(a) else self.select(self.isnan(a), a, chosen)
+        known = isinstance(a, _Splat) and a.is_number
+        return chosen if known else self.select(self.isnan(a), a, chosen)
 
     # Comparisons and masks
 
@@ -231,7 +210,8 @@ class Vectors:
         return self._commuting("or_", a, b)
 
     def logical_not(self, a: ir.Value) -> ir.Value:
-        return self._commuting("xor", a, self._constant(self.mask_type, "splat (i1 true)"))
+        text = "splat (i1 true)"
+        return self._commuting("xor", a, self._memo.constant(text, lambda: _Splat(self.mask_type, text)))
 
     def any(self, mask: ir.Value) -> ir.Value:
         """A scalar i1: whether any lane of the mask is set."""
@@ -289,14 +269,15 @@ class Vectors:
         """The scalar sum of all lanes, always in the same order: halves onto each other, odd ones last."""
 
         def emit() -> ir.Value:
-            rest, count, odd = a, self.lanes, cast("list[ir.Value]", [])
+            rest: Any = a
+            count, odd = self.lanes, list[Any]()
             while count > 1:
                 half = count // 2
                 if count % 2:
                     odd.append(self._lane(rest, count - 1))
                 rest = self.builder.fadd(self._part(rest, 0, half), self._part(rest, half, half))
                 count = half
-            total = self._lane(rest, 0)
+            total: Any = self._lane(rest, 0)
             for one in odd:
                 total = self.builder.fadd(total, one)
             return total
@@ -312,7 +293,7 @@ class Vectors:
 
     # How the above are emitted
 
-    def _call(self, name: str, result: ir.Type, *operands: ir.Value) -> ir.Value:
+    def _call(self, name: str, result: ir.Type, *operands: Any) -> ir.Value:
         return self.builder.call(self.external(name, result, *(a.type for a in operands)), operands)
 
     def _plain(self, op: str, *operands: ir.Value) -> ir.Value:

@@ -1,6 +1,7 @@
 """Layers and networks of functions, for PyTorch."""
 
 from ftnn.nn._files import load as load
+from ftnn.nn._files import notes_of as notes_of
 from ftnn.nn._files import save as save
 from ftnn.nn._memory import Memory as Memory
 from ftnn.nn._network import Activation as Activation

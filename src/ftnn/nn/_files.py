@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -22,13 +23,14 @@ FORMAT_VERSION = 1
 """Of the file format; a file of a newer one is refused."""
 
 
-def save(module: nn.Module, path: str | os.PathLike[str]) -> None:
+def save(module: nn.Module, path: str | os.PathLike[str], notes: Mapping[str, Any] | None = None) -> None:
     """Write a model to a file that `load` reads on any machine.
 
     **Arguments:**
 
     - `module`: a layer or network of ftnn, or an `nn.Sequential` of these with linear layers and activations.
     - `path`: where to; an existing file is replaced only when the new one is whole.
+    - `notes`: anything that JSON can hold, to be kept with it (what its inputs mean, say); `notes_of` reads it.
     """
     description = json.dumps(describe(module))
     state = module.state_dict()
@@ -39,17 +41,40 @@ def save(module: nn.Module, path: str | os.PathLike[str]) -> None:
     except ModelFileError as error:
         raise ModelFileError(f"this {type(module).__name__} cannot be saved: {error}") from error
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
+    kept = json.dumps(dict(notes or {}))
     metadata = {
         "format": "ftnn",
         "version": str(FORMAT_VERSION),
         "model": description,
-        "digest": _digest(description, tensors),
+        "notes": kept,
+        "digest": _digest(description + kept, tensors),
     }
     _write(path, safetensors.torch.save(tensors, metadata))
 
 
 def load(path: str | os.PathLike[str]) -> nn.Module:
     """The model in a file that `save` wrote, on the CPU. Raises `ModelFileError` for anything else."""
+    metadata, tensors = _checked(path)
+    try:
+        return _fit(build(metadata.get("model", "")), tensors)
+    except ModelFileError as error:
+        raise ModelFileError(f"{path} holds no model that this version can build: {error}") from error
+
+
+def notes_of(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What `save` was given as notes."""
+    metadata, _ = _checked(path)
+    try:
+        notes = json.loads(metadata.get("notes", "{}"))
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(f"{path} has notes that are not JSON: {error}") from error
+    if not isinstance(notes, dict):
+        raise ModelFileError(f"{path} has notes that are no JSON object")
+    return notes
+
+
+def _checked(path: str | os.PathLike[str]) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """What is in a file, if it is one that `save` wrote and nobody changed."""
     metadata, tensors = _read(path)
     version = metadata.get("version", "")
     if metadata.get("format") != "ftnn" or not re.fullmatch("[1-9][0-9]{0,8}", version):
@@ -59,15 +84,11 @@ def load(path: str | os.PathLike[str]) -> nn.Module:
             f"{path} has the format version {version}, from a newer ftnn; "
             f"this one reads versions up to {FORMAT_VERSION}"
         )
-    text = metadata.get("model", "")
-    if metadata.get("digest") != _digest(text, tensors):
+    if metadata.get("digest") != _digest(metadata.get("model", "") + metadata.get("notes", ""), tensors):
         raise ModelFileError(
             f"{path} was changed after it was saved: its digest does not fit its formulas and parameters"
         )
-    try:
-        return _fit(build(text), tensors)
-    except ModelFileError as error:
-        raise ModelFileError(f"{path} holds no model that this version can build: {error}") from error
+    return metadata, tensors
 
 
 def _digest(description: str, tensors: Mapping[str, Tensor]) -> str:

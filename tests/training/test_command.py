@@ -1,0 +1,179 @@
+"""`ftnn train` and `ftnn predict`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import ftnn
+from ftnn.cli import app
+from ftnn.data import Images
+from tests.training.problems import blobs
+
+runner = CliRunner()
+QUICK = ["--width", "8", "--epochs", "8", "--fine-tuning-epochs", "3", "--gamma", "-1"]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    x, y = blobs(samples=200)
+    names = np.array(["red", "green", "blue"])[y]
+    path = tmp_path / "blobs.csv"
+    rows = [",".join(map(str, [*(1000 * row), name])) for row, name in zip(x, names, strict=True)]
+    path.write_text("\n".join(["a,b,c,d,e,colour", *rows]))
+    return path
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """A folder of IDX files, 4 × 4 pixels, two kinds."""
+    folder = tmp_path / "idx"
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    for part, count in (("train", 120), ("t10k", 40)):
+        labels = random.integers(2, size=count).astype(np.uint8)
+        pixels = random.integers(0, 120, size=(count, 4, 4)).astype(np.uint8)
+        pixels[labels == 1, :2] += 120
+        for name, array in ((f"{part}-images-idx3-ubyte", pixels), (f"{part}-labels-idx1-ubyte", labels)):
+            head = bytes([0, 0, 8, array.ndim]) + b"".join(size.to_bytes(4, "big") for size in array.shape)
+            (folder / name).write_bytes(head + array.tobytes())
+    return folder
+
+
+def invoke(*arguments: Any) -> Any:
+    return runner.invoke(app, [str(argument) for argument in arguments])
+
+
+def test_a_table_of_ones_own_is_learned_and_answered(table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    trained = invoke("train", "--data", table, "--target", "colour", "--function", "F03", "--out", out, "--json", *QUICK)
+    assert trained.exit_code == 0, trained.output
+    result = json.loads(trained.stdout)
+    assert list(result) == [
+        "function", "activation", "hidden_layers", "gamma", "seed", "lwt_accuracy", "ft_accuracy", "seconds", "failed",
+        "digest",
+    ]  # fmt: skip
+    assert result["ft_accuracy"] > 85
+    assert result["failed"] is None
+    model = ftnn.load(out / "model.safetensors")
+    assert ftnn.training.digest(model) == result["digest"]
+    history = ftnn.training.History.from_json((out / "history.json").read_text())
+    assert history.ft_accuracy == result["ft_accuracy"]
+    answered = invoke("predict", out, table, "--json")
+    answer = json.loads(answered.stdout)
+    assert set(answer["predictions"]) <= {"red", "green", "blue"}
+    assert answer["accuracy"] > 85
+    assert "accuracy" in answered.stderr
+
+
+def test_predictions_need_no_target_and_columns_may_be_anywhere(table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    invoke("train", "--data", table, "--target", "colour", "--out", out, *QUICK)
+    whole = invoke("predict", out, table).stdout.splitlines()
+    lines = [line.split(",")[:5] for line in table.read_text().splitlines()]
+    other = tmp_path / "other.csv"
+    other.write_text("\n".join(",".join(["extra" if not n else "0", *reversed(line)]) for n, line in enumerate(lines)))
+    assert invoke("predict", out, other).stdout.splitlines() == whole
+    first = invoke("predict", out, other, "--proba").stdout.splitlines()[0].split(",")
+    assert first[0] == whole[0]
+    assert sum(map(float, first[1:])) == pytest.approx(1, abs=1e-4)
+
+
+def test_numbers_are_a_regression_and_whole_numbers_can_be(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    x = random.uniform(-1, 1, (300, 2))
+    y = x[:, 0] ** 2 + x[:, 1]
+    path = tmp_path / "numbers.csv"
+    path.write_text("\n".join(["a,b,y", *(f"{a},{b},{c}" for (a, b), c in zip(x, y, strict=True))]))
+    out = tmp_path / "out"
+    shown = invoke("train", "--data", path, "--target", "y", "--function", "F03", "--activation", "tanh", "--out", out,
+                   "--width", "16", "--epochs", "40", "--gamma", "-4")  # fmt: skip
+    assert "test loss" in shown.stdout
+    answers = np.array([float(line) for line in invoke("predict", out, path).stdout.splitlines()])
+    assert ((answers - y) ** 2).mean() < 0.2 * y.var()
+    whole = tmp_path / "whole.csv"
+    whole.write_text("a,y\n" + "\n".join(f"{n / 10},{n}" for n in range(30)))
+    task = ["--task", "regression", "--out", tmp_path / "whole", *QUICK]
+    assert invoke("train", "--data", whole, "--target", "y", *task).exit_code == 0
+    assert json.loads(invoke("predict", tmp_path / "whole", whole, "--json").stdout)["classes"] is None
+
+
+def test_a_folder_of_images_is_learned(images: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    trained = invoke("train", "--data", images, "--function", "F07", "--out", out, "--json", *QUICK)
+    assert json.loads(trained.stdout)["ft_accuracy"] > 90
+    assert json.loads(invoke("predict", out, images, "--json").stdout)["accuracy"] > 90
+
+
+def test_the_papers_cell_stands_beside_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    few = Images(random.random((64, 784), np.float32), random.integers(10, size=64), random.random((32, 784), np.float32),
+                 random.integers(10, size=32))  # fmt: skip
+    monkeypatch.setattr("ftnn.training._command.mnist", lambda: few)
+    shown = invoke("train", "--function", "F07", "--gamma", "0", "--epochs", "1", "--fine-tuning-epochs", "1")
+    assert "the paper's" in shown.stdout
+    assert "97.99 %" in shown.stdout
+    other = invoke("train", "--function", "p*x", "--gamma", "0", "--epochs", "1", "--fine-tuning-epochs", "1")
+    assert "the paper's" not in other.stdout
+
+
+def test_training_again_goes_on_from_the_checkpoint_and_gives_the_same(table: Path, tmp_path: Path) -> None:
+    arguments = ["train", "--data", table, "--target", "colour", "--out", tmp_path / "out", "--json", *QUICK]
+    one, two = (json.loads(invoke(*arguments).stdout) for _ in range(2))
+    assert one["digest"] == two["digest"]
+
+
+class TestBadInput:
+    def fails(self, *arguments: Any) -> str:
+        result = invoke(*arguments)
+        assert result.exit_code == 2
+        assert "Traceback" not in result.output
+        return " ".join(result.stderr.split())
+
+    def test_text_in_a_feature_column(self, tmp_path: Path) -> None:
+        path = tmp_path / "t.csv"
+        path.write_text("a,b,y\n1,x,0\n2,3,1\n")
+        assert "column 'b', row 1 has 'x', which is no number" in self.fails("train", "--data", path, "--target", "y")
+
+    def test_one_class_only(self, tmp_path: Path) -> None:
+        path = tmp_path / "t.csv"
+        path.write_text("a,y\n1,u\n2,u\n")
+        assert "one class only" in self.fails("train", "--data", path, "--target", "y")
+
+    def test_a_table_without_a_target(self, table: Path) -> None:
+        assert "--target" in self.fails("train", "--data", table)
+
+    def test_missing_columns_at_prediction(self, table: Path, tmp_path: Path) -> None:
+        invoke("train", "--data", table, "--target", "colour", "--out", tmp_path / "out", *QUICK)
+        other = tmp_path / "other.csv"
+        other.write_text("a,b\n1,2\n")
+        assert "no column 'c', 'd', 'e'" in self.fails("predict", tmp_path / "out", other)
+
+    def test_an_out_that_cannot_be_written(self, table: Path, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        message = self.fails("train", "--data", table, "--target", "colour", "--out", tmp_path / "file" / "out")
+        assert "cannot write into --out" in message
+
+    def test_a_checkpoint_of_another_configuration(self, table: Path, tmp_path: Path) -> None:
+        same = ["train", "--data", table, "--target", "colour", "--out", tmp_path / "out"]
+        invoke(*same, *QUICK)
+        model = (tmp_path / "out" / "model.safetensors").read_bytes()
+        assert "another run" in self.fails(*same, *QUICK, "--seed", "3")
+        assert (tmp_path / "out" / "model.safetensors").read_bytes() == model
+
+    def test_a_model_that_train_did_not_save(self, table: Path, tmp_path: Path) -> None:
+        ftnn.save(ftnn.nn.Network(5, [4], 3), tmp_path / "m.safetensors")
+        assert "not saved by" in self.fails("predict", tmp_path / "m.safetensors", table)
+
+    def test_unknown_names(self, table: Path) -> None:
+        data = ["--data", table, "--target", "colour"]
+        assert "not in the catalogue" in self.fails("train", *data, "--function", "F99")
+        assert "activation" in self.fails("train", *data, "--activation", "sigmoid")
+        assert "solver" in self.fails("train", *data, "--solver", "x")
+        assert "engine" in self.fails("train", *data, "--engine", "gpu")
+        assert "1 or more" in self.fails("train", *data, "--layers", "0")
