@@ -64,7 +64,7 @@ def test_the_tables_are_written_as_markdown(
     measured: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     bench(quick=True, markdown_file=tmp_path / "tables.md")
-    assert "| F12 | p\\*sin(q\\*x + r) | 0.50 |" in (tmp_path / "tables.md").read_text("utf-8")
+    assert "| F12 | `p*sin(q*x + r)` | 0.50 |" in (tmp_path / "tables.md").read_text("utf-8")
     capsys.readouterr()
 
 

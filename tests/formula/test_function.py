@@ -188,8 +188,8 @@ def test_every_catalogue_function_comes_back_from_its_repr_and_its_pickle(name: 
 
 
 def test_a_composed_function_longer_than_a_person_may_write_comes_back_too():
-    f = Function("p*(" + " + ".join(f"sin({n}.5*x)" for n in range(75)) + ")")
-    g = Function("q*(" + " + ".join(f"cos({n}.5*x)" for n in range(75)) + ")")
+    f = Function("p*(" + " + ".join(f"sin({n}.5*x)" for n in range(60)) + ")")
+    g = Function("q*(" + " + ".join(f"cos({n}.5*x)" for n in range(60)) + ")")
     long = ftnn.Mixed([f, g]).function
     with pytest.raises(FormulaError):
         Function(long.formula)
@@ -274,9 +274,7 @@ def test_latex_of_the_catalogue():
 
 
 def test_sympy_symbols_are_plain_whatever_they_are_called():
-    f = Function(
-        "lambda_*sin(beta*x) + E*I*x + S*N + gamma(1)*x" if False else "lambda_*sin(beta*x) + E*I*x + S*N"
-    )
+    f = Function("lambda_*sin(beta*x) + E*I*x + S*N")
     assert {s.name for s in f.sympy.free_symbols} == {"lambda_", "beta", "E", "I", "S", "N", "x"}
     assert f.derivative("E") == sympy.Symbol("I") * sympy.Symbol("x")
 
@@ -284,7 +282,8 @@ def test_sympy_symbols_are_plain_whatever_they_are_called():
 def test_sympy_takes_deep_nests_without_thinking_for_ever():
     f = Function("p*" + "tanh(" * 60 + "q*x" + ")" * 60)
     assert sympy.Symbol("q") in f.derivative("x").free_symbols
-    assert float(f.sympy.subs({"p": 1.0, "q": 0.5, "x": 1.0})) == pytest.approx(float(f(1.0, p=1.0, q=0.5)))
+    value = sympy.lambdify(sympy.symbols("p q x"), f.sympy, "math")(1.0, 0.5, 1.0)
+    assert value == pytest.approx(f(1.0, p=1.0, q=0.5))
 
 
 def test_numbers_that_are_not_real_do_not_stop_sympy():

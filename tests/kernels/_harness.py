@@ -86,8 +86,9 @@ def compile_map(
         count = len(arrays[0])
         padded = -(-max(count, 1) // lanes) * lanes
         inputs = [np.zeros(padded, number) for _ in range(arity)]
-        for whole, array in zip(inputs, arrays, strict=True):
-            whole[:count] = array
+        with np.errstate(invalid="ignore"):  # some NaN are signalling
+            for whole, array in zip(inputs, arrays, strict=True):
+                whole[:count] = array
         outputs = [np.empty(padded, number) for _ in range(results)]
         function(*(a.ctypes.data for a in (*outputs, *inputs)), padded)
         return outputs[0][:count] if results == 1 else tuple(a[:count] for a in outputs)

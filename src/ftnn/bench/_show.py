@@ -159,16 +159,19 @@ def markdown(rows: Iterable[Row]) -> str:
     for name, some in by_workload(rows).items():
         found = grid(WORKLOADS[name], some)
         parts += [f"## {name}: {WORKLOADS[name].title}", _markdown_table(found)]
-        parts += remarks(some)
+        parts += (remark.replace("*", "\\*") for remark in remarks(some))
     return "\n\n".join(parts) + "\n"
 
 
 def _markdown_table(found: Grid) -> str:
-    def line(cells: Iterable[str]) -> str:
-        return f"| {' | '.join(cell.replace('*', chr(92) + '*') for cell in cells)} |"
+    def line(cells: Sequence[str]) -> str:
+        return f"| {' | '.join(cells)} |"
+
+    def body(function: str, formula: str, *cells: str) -> str:
+        return line([function, f"`{formula}`", *(cell.replace("*", "\\*") for cell in cells)])
 
     under = "|".join(["---", "---", *["---:"] * (len(found.header) - 2)])
-    return "\n".join([line(found.header), f"|{under}|", *map(line, found.lines)])
+    return "\n".join([line(found.header), f"|{under}|", *(body(*cells) for cells in found.lines)])
 
 
 def machine() -> str:

@@ -120,11 +120,11 @@ def choose(
     """What a user asked for, checked, with sentences about what is left out."""
     _known("workload", workloads, tuple(WORKLOADS))
     _known("function", functions, FUNCTIONS)
-    default = QUICK_WORKLOADS if quick else tuple(WORKLOADS)
-    systems, notes = present(Systems(compile=compile and not quick, pykan=not quick))
+    chosen = tuple(workloads) or (QUICK_WORKLOADS if quick else tuple(WORKLOADS))
+    wanted = Systems(compile=compile and not quick, pykan="A" in chosen and not quick)
+    systems, notes = present(wanted)
     if quick:
         notes.append("torch.compile and pykan are left out: they do not fit into a quick run.")
-    chosen = tuple(workloads) or default
     if "D" in chosen and not _peak.is_available():
         notes.append("Workload D is left out: only Linux says how much memory a process held at most.")
     return Choice(

@@ -14,11 +14,13 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
 
 from ftnn.estimators._parameters import DTYPES, AnyFunction, value_errors
 from ftnn.estimators._samples import Array, Samples, checked
 from ftnn.estimators._stopping import Stopping
 from ftnn.nn import Activation, Network
+from ftnn.nn._network import ACTIVATIONS
 from ftnn.training import Epoch, History, initialise
 from ftnn.training import fit as train
 
@@ -51,7 +53,7 @@ class Estimator(BaseEstimator):
         `early_stopping`, the validation score) by no more than `tol`.
     - `random_state`: a number for the same result every time, whatever the order of the samples.
     - `verbose`: whether to tell how training goes, on standard error.
-    - `dtype`: `"float32"` or `"float64"`, of the parameters, of all computation and of what is predicted.
+    - `dtype`: `"float32"` or `"float64"`, of the parameters and of training. Predictions are float64.
 
     **Attributes** after fitting:
 
@@ -217,17 +219,35 @@ class Estimator(BaseEstimator):
     # --- predicting ---
 
     def _outputs(self, X: Any) -> Array:
-        """What the network gives, (samples, outputs)."""
+        """What the network gives, (samples, outputs) float64."""
         check_is_fitted(self, "network_")
         like = self.network_.output.weight
         dtype = next(name for name, dtype in DTYPES.items() if dtype == like.dtype)
         x = checked(self, X, reset=False, dtype=dtype)
         with torch.no_grad():
             pieces = [
-                self.network_(torch.tensor(x[n : n + _PIECE], device=like.device)).cpu().numpy()
+                _forward(self.network_, torch.tensor(x[n : n + _PIECE], device=like.device)).cpu().numpy()
                 for n in range(0, len(x), _PIECE)
             ]
         return np.concatenate(pieces)
+
+
+def _forward(network: Network, x: Tensor) -> Tensor:
+    """The outputs in float64.
+
+    How a matrix product is rounded depends on how many rows it has. In float64 that cannot be seen, and costs
+    little; so what is predicted for a sample does not depend on the samples beside it.
+    """
+    dtype = network.output.weight.dtype
+    for layer in network.layers:
+        by_product = layer.function.plan.kind == "gemm"
+        x = ACTIVATIONS[network.activation](_in_float64(layer, x) if by_product else layer(x.to(dtype)))
+    return _in_float64(network.output, x)
+
+
+def _in_float64(module: nn.Module, x: Tensor) -> Tensor:
+    state = {name: tensor.double() for name, tensor in module.state_dict().items()}
+    return torch.func.functional_call(module, state, (x.double(),))
 
 
 def _negative_loss(epoch: Epoch) -> float:

@@ -75,15 +75,19 @@ class FTNNClassifier(ClassifierMixin, Estimator):
 
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class, (samples, classes), in the order of `classes_`."""
-        outputs = self._outputs(X)
-        return softmax(outputs.astype(np.float64), axis=1).astype(outputs.dtype)
+        return softmax(self._outputs(X), axis=1)
 
     def predict_log_proba(self, X: Any) -> Array:
         """The logarithms of `predict_proba`: finite, however small a probability is."""
+        return log_softmax(self._outputs(X), axis=1)
+
+    def decision_function(self, X: Any) -> Array:
+        """The network's outputs, before the softmax.
+
+        (samples, classes); for two classes (samples,): how far the second's output is above the first's.
+        """
         outputs = self._outputs(X)
-        logarithms = log_softmax(outputs.astype(np.float64), axis=1)
-        rounded = np.exp(logarithms).astype(outputs.dtype)
-        return np.where(rounded < 0.5, logarithms, np.log(np.maximum(rounded, 0.5))).astype(outputs.dtype)
+        return outputs[:, 1] - outputs[:, 0] if len(self.classes_) == 2 else outputs
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> tuple[Array, Array, Array]:
         """Checked, and without the samples that weigh nothing."""

@@ -66,7 +66,7 @@ class FTNNRegressor(RegressorMixin, Estimator):
     def predict(self, X: Any) -> Array:
         """The targets of each sample, (samples,) or (samples, targets), as they were given."""
         outputs = self._outputs(X)
-        found = self.target_scaler_.inverse_transform(outputs.astype(np.float64)).astype(outputs.dtype)
+        found = self.target_scaler_.inverse_transform(outputs)
         return found[:, 0] if self._flat else found
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Samples:

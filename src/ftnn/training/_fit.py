@@ -411,7 +411,7 @@ def measure(outputs: Array, y: Array, loss: Loss) -> tuple[float | None, float]:
     with np.errstate(all="ignore"):
         shifted = outputs - outputs.max(1, keepdims=True)
         losses = np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(y)), y]
-    return 100 * float((outputs.argmax(1) == y).mean()), float(losses.mean())
+    return 100 * int((outputs.argmax(1) == y).sum()) / len(y), float(losses.mean())
 
 
 def _map(function: Callable[[Array], Array], x: Array | None) -> Array | None:
