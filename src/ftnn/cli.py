@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -240,17 +240,25 @@ def train(
     activation: Annotated[str, typer.Option(help="logistic, relu or tanh.")] = "logistic",
     layers: Annotated[int, typer.Option(help="How many hidden layers.")] = 1,
     width: Annotated[int, typer.Option(help="Units in each.")] = 128,
-    gamma: Annotated[float, typer.Option(help="The learning rate is 2^γ, and 2^(γ-4) for fine-tuning.")] = 0.0,
+    gamma: Annotated[
+        float, typer.Option(help="The learning rate is 2^γ, and 2^(γ-4) for fine-tuning.")
+    ] = 0.0,
     data: Annotated[
-        str, typer.Option(metavar="mnist|DIR|FILE", help="MNIST, a folder of IDX files, or a CSV or Parquet file.")
+        str,
+        typer.Option(
+            metavar="mnist|DIR|FILE", help="MNIST, a folder of IDX files, or a CSV or Parquet file."
+        ),
     ] = "mnist",
-    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of a table to learn.")] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column of a table to learn.")
+    ] = None,
     task: Annotated[
         str | None, typer.Option(help="classification or regression; found from the target if not given.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of all random streams.")] = 0,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep the model, its history and a checkpoint to go on from.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep the model, its history and a checkpoint to go on from."),
     ] = None,
     epochs: Annotated[int, typer.Option(help="Of layer-wise training, for each layer.")] = 15,
     fine_tuning_epochs: Annotated[int, typer.Option(help="Of fine-tuning, at most.")] = 15,
@@ -272,7 +280,7 @@ def train(
         gamma=gamma,
         data=data,
         target=target,
-        task=cast("_command.Task | None", task),
+        task=task,
         seed=seed,
         out=out,
         epochs=(epochs, fine_tuning_epochs),
@@ -315,8 +323,12 @@ def _percent(value: float | None) -> str:
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="What `ftnn train --out` kept: the folder or the file.")],
-    data: Annotated[str, typer.Argument(metavar="DATA", help="A table, a folder of IDX files, or mnist: its test images.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="What `ftnn train --out` kept: the folder or the file.")
+    ],
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="A table, a folder of IDX files, or mnist: its test images.")
+    ],
     proba: Annotated[bool, typer.Option(help="The probability of each class, too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of lines.")] = False,
 ) -> None:

@@ -32,9 +32,12 @@ def test_the_separator_is_found(tmp_path: Path, separator: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "kind"), [(("1", "2"), "i"), (("1.5", "2"), "f"), (("1e3", "2"), "f"), (("1", "two"), "U"), (("01", "2"), "i")]
+    ("values", "kind"),
+    [(("1", "2"), "i"), (("1.5", "2"), "f"), (("1e3", "2"), "f"), (("1", "two"), "U"), (("01", "2"), "i")],
 )
-def test_a_targets_kind_is_what_all_its_values_are(tmp_path: Path, values: tuple[str, str], kind: str) -> None:
+def test_a_targets_kind_is_what_all_its_values_are(
+    tmp_path: Path, values: tuple[str, str], kind: str
+) -> None:
     table = read_table(csv(tmp_path, f"x,y\n1,{values[0]}\n2,{values[1]}\n"), "y")
     assert table.target is not None
     assert table.target.dtype.kind == kind

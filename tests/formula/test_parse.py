@@ -16,10 +16,10 @@ SECONDS = 5  # the promise is one, on a machine with nothing else to do
 
 def refused(text: str, make: Callable[[str], object] = parse) -> FormulaError:
     """The error that `text` gives, soon."""
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(FormulaError) as caught:
         make(text)
-    assert time.perf_counter() - start < SECONDS
+    assert time.process_time() - start < SECONDS
     error = caught.value
     assert error.text == text
     assert str(error).startswith(error.message)
@@ -402,6 +402,6 @@ def test_any_heap_of_tokens_parses_or_is_refused_with_an_error_of_ours(text: str
     st.lists(st.sampled_from(["9", "**", "*", "-", "(", ")", "1e300", "/", "0"]), max_size=40).map("".join)
 )
 def test_any_arithmetic_parses_or_is_refused_soon(text: str):
-    start = time.perf_counter()
+    start = time.process_time()
     _parses_or_is_refused(text)
-    assert time.perf_counter() - start < SECONDS
+    assert time.process_time() - start < SECONDS

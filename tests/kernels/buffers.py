@@ -95,14 +95,15 @@ class Bench:
         packed, total = self.room(vectors, tile.stride, self.width), self.room(vectors, self.width)
         packed[:] = np.nan
         code = compiled(_templates.pack, self.dtype, self.width)
-        self.call(
-            code, vectors, tile.samples, tile.stride, source, vectors * self.width + 5, packed, total
-        )
+        self.call(code, vectors, tile.samples, tile.stride, source, vectors * self.width + 5, packed, total)
         return g, packed, total
 
-    def matrices(self, found: Program, inputs: int, vectors: int, length: int) -> tuple[list[Array], list[Array]]:
+    def matrices(
+        self, found: Program, inputs: int, vectors: int, length: int
+    ) -> tuple[list[Array], list[Array]]:
         values = [
-            self.random.uniform(-0.5, 0.5, (inputs, vectors * self.width)).astype(self.dtype) for _ in found.matrices
+            self.random.uniform(-0.5, 0.5, (inputs, vectors * self.width)).astype(self.dtype)
+            for _ in found.matrices
         ]
         return values, [self.rows(v, length) for v in values]
 
@@ -129,7 +130,9 @@ class Bench:
         g, packed, total = self.pack(tile, vectors)
         placed = [self.rows(v, length) for v in values]
         gradient_length, dx_length = full + 2, tile.samples + 1
-        gradients = [self.rows(np.full((tile.inputs, full), np.nan), gradient_length) for _ in found.parameters]
+        gradients = [
+            self.rows(np.full((tile.inputs, full), np.nan), gradient_length) for _ in found.parameters
+        ]
         dx = self.rows(np.full((tile.inputs, tile.samples), np.nan), dx_length)
         settings = self.put([0.25, 0.125])
         code = compiled(
@@ -186,14 +189,22 @@ class Bench:
         return found
 
 
-FORMULAS = ("p*sin(q*x + r)", "p*x**2 + q*exp(x)", "where(x > 0, p, q)*u", "p*logistic(q*x + r) + q*cos(x)", "p/x")
+FORMULAS = (
+    "p*sin(q*x + r)",
+    "p*x**2 + q*exp(x)",
+    "where(x > 0, p, q)*u",
+    "p*logistic(q*x + r) + q*cos(x)",
+    "p/x",
+)
 
 
 def all_kernels(place: Place) -> None:
     """Every kind of kernel, in sizes around what a vector and a tile hold."""
     for dtype in ("float32", "float64"):
         bench = Bench(place, dtype)
-        for n, (inputs, vectors, samples) in enumerate([(1, 1, 1), (2, 3, 5), (3, 1, 16), (5, 2, 33), (2, 1, 64)]):
+        for n, (inputs, vectors, samples) in enumerate(
+            [(1, 1, 1), (2, 3, 5), (3, 1, 16), (5, 2, 33), (2, 1, 64)]
+        ):
             formula = FORMULAS[n % len(FORMULAS)]
             for density, least in ((0.0, 2), (0.5, 2), (0.5, 99), (1.0, 2)):
                 found = program(formula, "u" if "u" in formula else "")

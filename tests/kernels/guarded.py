@@ -53,7 +53,9 @@ def torch_kernels(side: Side) -> None:
     def new_empty(self: torch.Tensor, *shape: int) -> torch.Tensor:
         return guarded(shape, self.dtype)
 
-    proxy = SimpleNamespace(**{name: getattr(torch, name) for name in dir(torch) if not name.startswith("__")})
+    proxy = SimpleNamespace(
+        **{name: getattr(torch, name) for name in dir(torch) if not name.startswith("__")}
+    )
     proxy.empty = empty
     _cpu.torch = proxy  # pyright: ignore[reportAttributeAccessIssue]
     torch.Tensor.new_empty = new_empty  # pyright: ignore[reportAttributeAccessIssue]
@@ -88,14 +90,23 @@ def driver(side: Side) -> None:
     )
     for activation, loss, density in kinds:
         found = program(*signature(catalogue["F16"]))
-        shapes = [_driver.Shape(found, 19, 17), _driver.Shape(found, 17, 3), _driver.Shape(_driver.LINEAR, 3, 5)]
+        shapes = [
+            _driver.Shape(found, 19, 17),
+            _driver.Shape(found, 17, 3),
+            _driver.Shape(_driver.LINEAR, 3, 5),
+        ]
         network = _driver.Network(shapes, activation, loss, "float64", 7)
         for layer in network.layers:
             inputs, outputs = layer.shape.inputs, layer.shape.outputs
-            layer.load([random.normal(size=(inputs, outputs)) for _ in layer.matrices], random.normal(size=outputs))
+            layer.load(
+                [random.normal(size=(inputs, outputs)) for _ in layer.matrices], random.normal(size=outputs)
+            )
         x = random.normal(size=(23, 19)) * (random.random((23, 19)) < density)
         samples = _driver.Samples.of(x, "float64")
-        wanted: dict[str, Any] = {"labels": random.integers(5, size=23), "targets": random.normal(size=(23, 5))}
+        wanted: dict[str, Any] = {
+            "labels": random.integers(5, size=23),
+            "targets": random.normal(size=(23, 5)),
+        }
         network.train(samples, np.arange(23), rate=0.01, clip=1.0, weights=np.ones(23), **wanted)
         network.predict(samples)
         network.predict(samples, upto=1)

@@ -47,7 +47,9 @@ def check(given: Case, oracle: Case | None = None) -> None:
     """All that kernels compute of a case is within the yardstick."""
     wanted = given.program.differentiable
     found, true = computed(given, wanted), expected(oracle or given, wanted)
-    for name, one, other, yard in zip(("F", *wanted), found, true, yardsticks(oracle or given, wanted), strict=True):
+    for name, one, other, yard in zip(
+        ("F", *wanted), found, true, yardsticks(oracle or given, wanted), strict=True
+    ):
         assert one.dtype == given.x.dtype
         assert one.shape == other.shape
         assert excess(one, other, yard) <= 1, f"{name} of {given.program.function}"
@@ -69,7 +71,14 @@ def catalogue_case(
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_results_and_gradients_are_the_references_over_densities_and_odd_sizes(name: str, density: float):
     for dtype in DTYPES:
-        for inputs, outputs, batch in [(1, 129, 33), (3, 17, 65), (17, 3, 130), (129, 1, 33), (17, 17, 1), (1, 1, 1)]:
+        for inputs, outputs, batch in [
+            (1, 129, 33),
+            (3, 17, 65),
+            (17, 3, 130),
+            (129, 1, 33),
+            (17, 17, 1),
+            (1, 1, 1),
+        ]:
             check(*catalogue_case(name, inputs, outputs, batch, density, dtype))
 
 
@@ -152,7 +161,9 @@ def test_only_the_gradients_that_are_wanted_are_given_back(wanted: tuple[str, ..
 def assert_same_kind(given: Case) -> None:
     """Not finite exactly where the reference is not."""
     wanted = given.program.differentiable
-    for name, one, other in zip(("F", *wanted), computed(given, wanted), expected(given, wanted), strict=True):
+    for name, one, other in zip(
+        ("F", *wanted), computed(given, wanted), expected(given, wanted), strict=True
+    ):
         assert same_kind(one, other), f"{name} of {given.program.function}"
 
 
@@ -178,7 +189,18 @@ def test_nan_and_infinity_in_a_parameter_arrive_where_the_reference_has_them(nam
         assert_same_kind(given)
 
 
-POLES = ["p/x", "p*x*log(x)", "p*x/x", "p*log(x)", "p*x**(-2)", "p/tanh(q*x)", "p*sqrt(x) + q", "p*x**q", "p*exp(-1/x)", "p*csch(x)*q"]
+POLES = [
+    "p/x",
+    "p*x*log(x)",
+    "p*x/x",
+    "p*log(x)",
+    "p*x**(-2)",
+    "p/tanh(q*x)",
+    "p*sqrt(x) + q",
+    "p*x**q",
+    "p*exp(-1/x)",
+    "p*csch(x)*q",
+]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -214,7 +236,14 @@ def test_large_numbers_overflow_as_the_reference_does_in_float32():
 @pytest.mark.parametrize("density", [0.02, 0.5, 0.98])
 def test_zeros_are_worth_what_the_function_is_there(density: float):
     """With F(0) large beside F(x), and functions whose slopes at zero differ from those elsewhere."""
-    for formula in ("p + q*x", "p*gauss(x)", "where(x == 0, p, q*x)", "p*cos(x)", "logistic(p)*x + q", "p*exp(-abs(x))"):
+    for formula in (
+        "p + q*x",
+        "p*gauss(x)",
+        "where(x == 0, p, q*x)",
+        "p*cos(x)",
+        "logistic(p)*x + q",
+        "p*exp(-abs(x))",
+    ):
         check(case(Function(formula, init={"p": (0.5, 2)}), 40, 19, 66, density, torch.float64))
 
 
@@ -274,7 +303,13 @@ def test_many_formulas_that_nobody_wrote(expr: Expr):
 
 
 def test_parameters_may_be_called_anything():
-    for formula in ("g*x", "g*sin(u*x) + value*x", "kernel*x**2 + lost*cos(count*x)", "F*x + lanes", "a*x + b"):
+    for formula in (
+        "g*x",
+        "g*sin(u*x) + value*x",
+        "kernel*x**2 + lost*cos(count*x)",
+        "F*x + lanes",
+        "a*x + b",
+    ):
         check(case(Function(formula), 18, 17, 33, 0.5, torch.float64))
 
 

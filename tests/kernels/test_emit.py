@@ -181,7 +181,14 @@ def test_a_sum_of_products_is_rounded_as_fused_ones():
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
-    [("2", "number"), ("p*q", "matrices"), ("x**2", "input"), ("p*x", "both"), ("q + C", "both"), ("C*x", "both")],
+    [
+        ("2", "number"),
+        ("p*q", "matrices"),
+        ("x**2", "input"),
+        ("p*x", "both"),
+        ("q + C", "both"),
+        ("C*x", "both"),
+    ],
 )
 def test_what_an_expression_depends_on(text: str, wanted: str):
     assert side(read(text)) == wanted
@@ -199,7 +206,9 @@ def test_what_an_expression_depends_on(text: str, wanted: str):
         ("p/q*x/2", ["p/q"], []),
     ],
 )
-def test_what_depends_on_one_side_alone_is_computed_outside(formula: str, matrices: list[str], input: list[str]):
+def test_what_depends_on_one_side_alone_is_computed_outside(
+    formula: str, matrices: list[str], input: list[str]
+):
     roots = [regrouped(read(formula))]
     wanted = [[text.replace("q > 0", "where(q > 0, 1, 0)") for text in texts] for texts in (matrices, input)]
     found = [
@@ -246,7 +255,9 @@ def test_factors_of_a_product():
 
 
 def test_an_exact_plan_is_what_kernels_evaluate():
-    assert kernel_form(Program(Function("x*(p*x + q)"))) is read("x*(p*x + q)")  # not exactly a sum: as written
+    assert kernel_form(Program(Function("x*(p*x + q)"))) is read(
+        "x*(p*x + q)"
+    )  # not exactly a sum: as written
     form = kernel_form(Program(Function("p*x**2 + q*x")))
     assert evaluate(form, {"x": 3.0, "p": 2.0, "q": 5.0}) == 33
 
@@ -264,13 +275,25 @@ def test_cosh_less_one_keeps_its_digits():
 
 def test_cosh_less_one_and_the_sine_beside_it_share_their_work():
     roots = without_cancellation(read("cosh(x) - 1"), read("p*sinh(x)"), read("q*sinh(p)"))
-    calls = {to_text(part) for part in postorder(*roots) if isinstance(part, Call) and part.op in ("sinh", "cosh")}
+    calls = {
+        to_text(part) for part in postorder(*roots) if isinstance(part, Call) and part.op in ("sinh", "cosh")
+    }
     assert calls == {"sinh(0.5*x)", "cosh(0.5*x)", "sinh(p)"}
 
 
 @pytest.mark.parametrize(
     "beside",
-    ["x - 1", "x - q", "sinh(x) - 1", "exp(x) - 1", "q*x - 1", "q - 1", "cosh(q) - 2", "1 - cosh(x)", "tanh(x) - q"],
+    [
+        "x - 1",
+        "x - q",
+        "sinh(x) - 1",
+        "exp(x) - 1",
+        "q*x - 1",
+        "q - 1",
+        "cosh(q) - 2",
+        "1 - cosh(x)",
+        "tanh(x) - q",
+    ],
 )
 def test_only_cosh_less_one_is_rewritten(beside: str):
     text = f"p*(cosh(x) - 1) + ({beside})"
@@ -291,7 +314,9 @@ def test_a_function_without_poles_is_worked_out_at_zero(formula: str, wanted: st
     assert at_zero(read(formula)) is read(wanted)
 
 
-@pytest.mark.parametrize("formula", ["p*x*log(x)", "p*x/q", "p*x**q", "p*x**(-1)", "p*sqrt(x)", "p*tan(q*x)", "x/(x*p)"])
+@pytest.mark.parametrize(
+    "formula", ["p*x*log(x)", "p*x/q", "p*x**q", "p*x**(-1)", "p*sqrt(x)", "p*tan(q*x)", "x/(x*p)"]
+)
 def test_a_function_that_may_have_a_pole_is_computed_at_zero(formula: str):
     found = at_zero(read(formula))
     assert SILENT in postorder(found)
@@ -308,7 +333,9 @@ def test_a_loop_runs_from_start_to_stop_and_carries_values_on():
     start = k.number(MapArgs.source)
 
     def body(i: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
-        once = when(v, b.icmp_signed(">", i, ir.Constant(_emit.I64, 4)), lambda: [k.v.const(1.0)], [k.v.const(0.0)])
+        once = when(
+            v, b.icmp_signed(">", i, ir.Constant(_emit.I64, 4)), lambda: [k.v.const(1.0)], [k.v.const(0.0)]
+        )
         return [b.add(carried[0], i), v.add(carried[1], once[0])]
 
     total, large = loop(v, stop, body, [ir.Constant(_emit.I64, 0), v.const(0.0)], start=start, step=2)

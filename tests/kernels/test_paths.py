@@ -134,7 +134,9 @@ def arguments(function: ftnn.Function, inputs: int, outputs: int, batch: int) ->
     """x with a few zeros, and matrices; away from the kinks of the rectifiers."""
     random = torch.Generator().manual_seed(3)
     x = torch.rand(batch, inputs, generator=random, dtype=torch.float64) + 0.2
-    matrices = [torch.rand(inputs, outputs, generator=random, dtype=torch.float64) + 0.3 for _ in function.parameters]
+    matrices = [
+        torch.rand(inputs, outputs, generator=random, dtype=torch.float64) + 0.3 for _ in function.parameters
+    ]
     matrices += [torch.ones(inputs, outputs, dtype=torch.float64) for _ in function.constants]
     return x, *matrices
 

@@ -191,7 +191,9 @@ def test_forked_workers_of_a_data_loader_compute_the_same():
     given = large()
     with threads(2):
         alone = torch.cat([t.flatten() for t in computed(given)])  # the parent has its threads by now
-        loader = DataLoader(Transferred(given), batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=60)
+        loader = DataLoader(
+            Transferred(given), batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=60
+        )
         found = list(loader)
     assert len(found) == 4
     assert all(torch.equal(one, alone) for one in found)

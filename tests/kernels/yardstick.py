@@ -32,9 +32,7 @@ class Case:
 
     @property
     def double(self) -> Case:
-        return Case(
-            self.program, self.x.double(), [m.double() for m in self.matrices], self.grad.double()
-        )
+        return Case(self.program, self.x.double(), [m.double() for m in self.matrices], self.grad.double())
 
 
 def case(
@@ -86,7 +84,9 @@ def _contraction(found: Program, wanted: tuple[str, ...]) -> Contraction:
 def yardsticks(given: Case, wanted: tuple[str, ...]) -> list[Tensor]:
     """For the result, then for each gradient: what its error is measured by."""
     double = given.double
-    return list(_reference.contract(_contraction(given.program, wanted), double.x, *double.matrices, double.grad))
+    return list(
+        _reference.contract(_contraction(given.program, wanted), double.x, *double.matrices, double.grad)
+    )
 
 
 def expected(given: Case, wanted: tuple[str, ...]) -> list[Tensor]:

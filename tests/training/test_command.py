@@ -51,12 +51,14 @@ def invoke(*arguments: Any) -> Any:
 
 def test_a_table_of_ones_own_is_learned_and_answered(table: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    trained = invoke("train", "--data", table, "--target", "colour", "--function", "F03", "--out", out, "--json", *QUICK)
+    trained = invoke(
+        "train", "--data", table, "--target", "colour", "--function", "F03", "--out", out, "--json", *QUICK
+    )
     assert trained.exit_code == 0, trained.output
     result = json.loads(trained.stdout)
     assert list(result) == [
-        "function", "activation", "hidden_layers", "gamma", "seed", "lwt_accuracy", "ft_accuracy", "seconds", "failed",
-        "digest",
+        "function", "activation", "hidden_layers", "gamma", "seed", "lwt_accuracy", "ft_accuracy", "seconds",
+        "failed", "digest",
     ]  # fmt: skip
     assert result["ft_accuracy"] > 85
     assert result["failed"] is None
@@ -77,7 +79,9 @@ def test_predictions_need_no_target_and_columns_may_be_anywhere(table: Path, tmp
     whole = invoke("predict", out, table).stdout.splitlines()
     lines = [line.split(",")[:5] for line in table.read_text().splitlines()]
     other = tmp_path / "other.csv"
-    other.write_text("\n".join(",".join(["extra" if not n else "0", *reversed(line)]) for n, line in enumerate(lines)))
+    other.write_text(
+        "\n".join(",".join(["extra" if not n else "0", *reversed(line)]) for n, line in enumerate(lines))
+    )
     assert invoke("predict", out, other).stdout.splitlines() == whole
     first = invoke("predict", out, other, "--proba").stdout.splitlines()[0].split(",")
     assert first[0] == whole[0]
@@ -91,8 +95,8 @@ def test_numbers_are_a_regression_and_whole_numbers_can_be(tmp_path: Path) -> No
     path = tmp_path / "numbers.csv"
     path.write_text("\n".join(["a,b,y", *(f"{a},{b},{c}" for (a, b), c in zip(x, y, strict=True))]))
     out = tmp_path / "out"
-    shown = invoke("train", "--data", path, "--target", "y", "--function", "F03", "--activation", "tanh", "--out", out,
-                   "--width", "16", "--epochs", "40", "--gamma", "-4")  # fmt: skip
+    shown = invoke("train", "--data", path, "--target", "y", "--function", "F03", "--activation", "tanh",
+                   "--out", out, "--width", "16", "--epochs", "40", "--gamma", "-4")  # fmt: skip
     assert "test loss" in shown.stdout
     answers = np.array([float(line) for line in invoke("predict", out, path).stdout.splitlines()])
     assert ((answers - y) ** 2).mean() < 0.2 * y.var()
@@ -112,8 +116,8 @@ def test_a_folder_of_images_is_learned(images: Path, tmp_path: Path) -> None:
 
 def test_the_papers_cell_stands_beside_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(0)
-    few = Images(random.random((64, 784), np.float32), random.integers(10, size=64), random.random((32, 784), np.float32),
-                 random.integers(10, size=32))  # fmt: skip
+    few = Images(random.random((64, 784), np.float32), random.integers(10, size=64),
+                 random.random((32, 784), np.float32), random.integers(10, size=32))  # fmt: skip
     monkeypatch.setattr("ftnn.training._command.mnist", lambda: few)
     shown = invoke("train", "--function", "F07", "--gamma", "0", "--epochs", "1", "--fine-tuning-epochs", "1")
     assert "the paper's" in shown.stdout
@@ -138,7 +142,9 @@ class TestBadInput:
     def test_text_in_a_feature_column(self, tmp_path: Path) -> None:
         path = tmp_path / "t.csv"
         path.write_text("a,b,y\n1,x,0\n2,3,1\n")
-        assert "column 'b', row 1 has 'x', which is no number" in self.fails("train", "--data", path, "--target", "y")
+        assert "column 'b', row 1 has 'x', which is no number" in self.fails(
+            "train", "--data", path, "--target", "y"
+        )
 
     def test_one_class_only(self, tmp_path: Path) -> None:
         path = tmp_path / "t.csv"
@@ -156,7 +162,9 @@ class TestBadInput:
 
     def test_an_out_that_cannot_be_written(self, table: Path, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
-        message = self.fails("train", "--data", table, "--target", "colour", "--out", tmp_path / "file" / "out")
+        message = self.fails(
+            "train", "--data", table, "--target", "colour", "--out", tmp_path / "file" / "out"
+        )
         assert "cannot write into --out" in message
 
     def test_a_checkpoint_of_another_configuration(self, table: Path, tmp_path: Path) -> None:

@@ -27,7 +27,9 @@ def engines(function: str, settings: Settings, loss: Any = None) -> tuple[Any, A
     made: list[Any] = []
     for name in ("compiled", "torch"):
         net = network(function, (6, 5, 4), "tanh")
-        made.append(_engines.make_engine(name, net.layers, net.output, net.activation, problem, settings, None))
+        made.append(
+            _engines.make_engine(name, net.layers, net.output, net.activation, problem, settings, None)
+        )
     return made[0], made[1]
 
 
@@ -88,7 +90,9 @@ def test_the_clip_bounds_each_parameters_summed_gradient_in_both_engines() -> No
         net = network("F03", (4,))
         before = [p.detach().clone() for p in net.parameters()]
         fit(net, 100 * x, y, gamma=0, epochs=1, solver="joint", batch_size=32, clip=0.25, engine=engine)  # pyright: ignore[reportArgumentType]
-        moved = max(float((p.detach() - old).abs().max()) for p, old in zip(net.parameters(), before, strict=True))
+        moved = max(
+            float((p.detach() - old).abs().max()) for p, old in zip(net.parameters(), before, strict=True)
+        )
         assert moved == pytest.approx(0.25 / 32, rel=1e-9)
 
 
@@ -108,7 +112,18 @@ def test_compiled_is_the_default_and_says_why_it_cannot_be() -> None:
 def test_momentum_and_weight_decay_are_torchs() -> None:
     x, y = blobs(samples=48)
     net, oracle = network("F03", (4,)), network("F03", (4,))
-    fit(net, x, y, gamma=-3, epochs=3, solver="joint", momentum=0.9, weight_decay=0.01, clip=None, batch_size=48)
+    fit(
+        net,
+        x,
+        y,
+        gamma=-3,
+        epochs=3,
+        solver="joint",
+        momentum=0.9,
+        weight_decay=0.01,
+        clip=None,
+        batch_size=48,
+    )
     sgd = torch.optim.SGD(oracle.parameters(), lr=2.0**-3, momentum=0.9, weight_decay=0.01)
     for _ in range(3):  # one mini-batch of all: the order does not matter
         sgd.zero_grad()

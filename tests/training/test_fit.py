@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,14 @@ class TestNewbob:
         monkeypatch.setattr(_fit._Run, "_epoch", made_up)
         net = network("F03", (3,))
         ends: list[str] = []
-        history = fit(net, x, y, gamma=0, epochs=(1, 15), callbacks=[lambda e, n: ends.append(digest(n.hidden)) or False])
+        history = fit(
+            net,
+            x,
+            y,
+            gamma=0,
+            epochs=(1, 15),
+            callbacks=[lambda e, n: ends.append(digest(n.hidden)) or False],
+        )
         self.ends, self.final = ends, digest(net.hidden)
         return history, [e.rate for e in history.epochs if e.stage == "ft"]
 
@@ -130,7 +138,9 @@ class TestNewbob:
         assert [e.undone for e in tuned] == [False, False, True]
         assert self.final == self.ends[2]  # after layer-wise training and two epochs
 
-    def test_the_first_epoch_is_compared_with_layerwise_trainings_last(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_first_epoch_is_compared_with_layerwise_trainings_last(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         history, _ = self.run(monkeypatch, [1.1, 0.5])
         assert [e.undone for e in history.epochs if e.stage == "ft"] == [True]
         assert self.final == self.ends[0]
@@ -185,7 +195,9 @@ class TestBadInput:
 
     def test_labels_out_of_range(self) -> None:
         x, y = blobs()
-        with pytest.raises(DataError, match=r"labels from 0 to 2; the network has 2 outputs, so allowed are 0 to 1"):
+        with pytest.raises(
+            DataError, match=r"labels from 0 to 2; the network has 2 outputs, so allowed are 0 to 1"
+        ):
             fit(network(outputs=2), x, y)
 
     def test_wrong_shapes(self) -> None:
@@ -199,8 +211,8 @@ class TestBadInput:
 
     @pytest.mark.parametrize(
         ("name", "value"),
-        [("gamma", math.nan), ("epochs", (1, -1)), ("batch_size", 0), ("seed", -1), ("clip", 0.0), ("momentum", 1.0),
-         ("weight_decay", -1.0), ("solver", "adam")],
+        [("gamma", math.nan), ("epochs", (1, -1)), ("batch_size", 0), ("seed", -1), ("clip", 0.0),
+         ("momentum", 1.0),          ("weight_decay", -1.0), ("solver", "adam")],
     )  # fmt: skip
     def test_settings_out_of_range_are_named(self, name: str, value: Any) -> None:
         x, y = blobs()
@@ -240,7 +252,15 @@ class TestCheckpoints:
 
         left = stop - 1
         with pytest.raises(CutOffError):
-            fit(network("F12", (4, 3)), x, y, epochs=(2, 2), engine=engine, checkpoint=tmp_path / "c", callbacks=[cut])
+            fit(
+                network("F12", (4, 3)),
+                x,
+                y,
+                epochs=(2, 2),
+                engine=engine,
+                checkpoint=tmp_path / "c",
+                callbacks=[cut],
+            )
         resumed = network("F12", (4, 3))
         history = fit(resumed, x, y, epochs=(2, 2), engine=engine, checkpoint=tmp_path / "c")
         assert digest(resumed) == digest(whole)
@@ -252,7 +272,7 @@ class TestCheckpoints:
         settings: dict[str, Any] = {
             "epochs": 4,
             "solver": "joint",
-            "optimizer": lambda parameters: torch.optim.Adam(parameters, lr=0.01),
+            "optimizer": partial(torch.optim.Adam, lr=0.01),
         }
         whole, first, second = (network("F12", (4,)) for _ in range(3))
         fit(whole, x, y, **settings)
@@ -276,11 +296,26 @@ class TestCheckpoints:
         with pytest.raises(KeyboardInterrupt):
             fit(network(), x, y, epochs=(5, 0), checkpoint=tmp_path / "c", callbacks=[interrupt])
         seen: list[int] = []
-        fit(network(), x, y, epochs=(5, 0), checkpoint=tmp_path / "c", callbacks=[lambda e, n: seen.append(e.epoch) or False])
+        fit(
+            network(),
+            x,
+            y,
+            epochs=(5, 0),
+            checkpoint=tmp_path / "c",
+            callbacks=[lambda e, n: seen.append(e.epoch) or False],
+        )
         assert seen == [3, 4, 5]
 
     @pytest.mark.parametrize(
-        "change", [{"gamma": -3}, {"seed": 1}, {"epochs": (3, 3)}, {"batch_size": 8}, {"clip": 1.0}, {"engine": "torch"}]
+        "change",
+        [
+            {"gamma": -3},
+            {"seed": 1},
+            {"epochs": (3, 3)},
+            {"batch_size": 8},
+            {"clip": 1.0},
+            {"engine": "torch"},
+        ],
     )
     def test_a_checkpoint_of_another_configuration_is_refused_and_left_alone(
         self, tmp_path: Path, change: dict[str, Any]
@@ -290,7 +325,7 @@ class TestCheckpoints:
         fit(network(), x, y, epochs=(1, 1), checkpoint=path)
         before = path.read_bytes()
         with pytest.raises(CheckpointError, match="another run"):
-            fit(network(), x, y, **{"epochs": (1, 1), "checkpoint": path, **change})
+            fit(network(), x, y, checkpoint=path, **dict[str, Any]({"epochs": (1, 1), **change}))
         with pytest.raises(CheckpointError, match="another run"):
             fit(network(), 2 * x, y, epochs=(1, 1), checkpoint=path)
         with pytest.raises(CheckpointError, match="another run"):

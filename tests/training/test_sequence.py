@@ -38,7 +38,7 @@ def test_both_engines_give_one_result(activation: Any) -> None:
 
 
 def test_one_step_is_the_papers_rule_written_out() -> None:
-    """Two pairs by hand: tanh(p*x + q*C + r), logistic units, softmax, one update per pair, C taken as given."""
+    """Two pairs by hand: tanh(p*x + q*C + r), logistic units, softmax, an update per pair, C as given."""
     x, y = pi_pairs(2)
     made = net(hidden=3)
     p, q, r = (made.memory.matrix(name).detach().numpy().copy() for name in "pqr")
@@ -63,7 +63,9 @@ def test_one_step_is_the_papers_rule_written_out() -> None:
         cell = new
     fit_sequence(made, x, y, epochs=1)
     for name, expected in (("p", p), ("q", q), ("r", r)):
-        np.testing.assert_allclose(made.memory.matrix(name).detach().numpy(), expected, rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(
+            made.memory.matrix(name).detach().numpy(), expected, rtol=1e-12, atol=1e-15
+        )
     np.testing.assert_allclose(made.output.weight.detach().numpy(), w, rtol=1e-12)
     np.testing.assert_allclose(made.output.bias.detach().numpy(), c, rtol=1e-12)
 

@@ -28,9 +28,7 @@ class Table:
     """(rows,): int64, float64, or texts."""
 
 
-def read_table(
-    path: str | Path, target: str | None = None, features: tuple[str, ...] | None = None
-) -> Table:
+def read_table(path: str | Path, target: str | None = None, features: tuple[str, ...] | None = None) -> Table:
     """Read a CSV file with a header line (`.csv`, `.tsv`, `.txt`) or a Parquet file.
 
     **Arguments:**
@@ -71,11 +69,18 @@ def _read_csv(path: Path) -> dict[str, list[str]]:
         raise DataError(f"{path} needs a line of column names and one row or more; it has {len(rows)} lines")
     header = [name.strip() for name in rows[0]]
     if len(set(header)) < len(header) or not all(header):
-        raise DataError(f"{path} must name each column once in its first line; found {', '.join(map(repr, header))}")
+        raise DataError(
+            f"{path} must name each column once in its first line; found {', '.join(map(repr, header))}"
+        )
     for number, row in enumerate(rows[1:], 1):
         if len(row) != len(header):
-            raise DataError(f"{path}: row {number} has {len(row)} fields, but there are {len(header)} columns")
-    return {name: [field.strip() for field in column] for name, column in zip(header, zip(*rows[1:], strict=True), strict=True)}
+            raise DataError(
+                f"{path}: row {number} has {len(row)} fields, but there are {len(header)} columns"
+            )
+    return {
+        name: [field.strip() for field in column]
+        for name, column in zip(header, zip(*rows[1:], strict=True), strict=True)
+    }
 
 
 def _read_parquet(path: Path) -> dict[str, Any]:
@@ -108,7 +113,9 @@ def _numbers(path: Path, name: str, values: list[Any]) -> Array:
             ) from None
     if not np.isfinite(found).all():
         row = int(np.flatnonzero(~np.isfinite(found))[0])
-        raise DataError(f"{path}: column {name!r}, row {row + 1} is {found[row]}; features must be finite numbers")
+        raise DataError(
+            f"{path}: column {name!r}, row {row + 1} is {found[row]}; features must be finite numbers"
+        )
     return found
 
 
@@ -119,7 +126,9 @@ def _target(path: Path, name: str, values: list[Any]) -> Array:
     for kind in (np.int64, np.float64):
         try:
             numbers = [kind(value) for value in values if not isinstance(value, bool)]
-            if len(numbers) == len(values) and all(float(n) == float(v) for n, v in zip(numbers, values, strict=True)):
+            if len(numbers) == len(values) and all(
+                float(n) == float(v) for n, v in zip(numbers, values, strict=True)
+            ):
                 return np.array(numbers, kind)
         except (TypeError, ValueError, OverflowError):
             continue

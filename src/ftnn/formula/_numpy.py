@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,12 +25,18 @@ def _native(spelling: str) -> Callable[..., Any]:
     return getattr(np, name)
 
 
+@lru_cache(maxsize=512)
+def _steps(expr: Expr) -> tuple[Expr, ...]:
+    """What NumPy computes for `expr`, arguments before what uses them."""
+    return tuple(postorder(lower(expr, "numpy")))
+
+
 def evaluate(expr: Expr, values: Mapping[str, Any]) -> Array:
     """The value of `expr`, broadcast over `values`. Poles and overflows give inf or NaN without a warning."""
     done: dict[Expr, Any] = {}
-    lowered = lower(expr, "numpy")
+    steps = _steps(expr)
     with np.errstate(all="ignore"):
-        for part in postorder(lowered):
+        for part in steps:
             match part:
                 case Number(value):
                     done[part] = np.float64(value)
@@ -38,4 +44,4 @@ def evaluate(expr: Expr, values: Mapping[str, Any]) -> Array:
                     done[part] = np.asarray(values[name], dtype=np.float64)
                 case _:
                     done[part] = _native(OPS[part.op].numpy)(*(done[arg] for arg in part.args))
-    return np.asarray(done[lowered], dtype=np.float64)
+    return np.asarray(done[steps[-1]], dtype=np.float64)

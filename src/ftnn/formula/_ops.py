@@ -102,7 +102,7 @@ _ROWS = (
            domain=(_REAL, (0.5, 2.0)), singular="b"),
     _infix("neg", "-", ("-1",), "negative", "operator.neg", "operator.neg"),
     _infix("pow", "**", ("b*a**(b - 1)", "where(a == 0, 0, a**b*log(a))"), "power", "pow", "Pow",
-           domain=((0.5, 2.0), (-2.0, 2.0)),
+           domain=((0.5, 2.0), (-2.0, 2.0)), singular="where(b < 0, a, 1)",
            about="a power; a whole-numbered constant exponent takes any base"),
     _compare("lt", "<", "less", "Lt"),
     _compare("le", "<=", "less_equal", "Le"),

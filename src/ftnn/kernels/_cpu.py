@@ -89,7 +89,8 @@ def _columns(matrices: Sequence[Tensor], width: int) -> list[_Columns]:
     if rest := out - whole * width:
         # Filled up with copies of a real column, so that nothing is computed that would not be anyway.
         strips = tuple(
-            torch.cat([m[:, out - rest :], m[:, -1:].expand(-1, width - rest)], 1).contiguous() for m in matrices
+            torch.cat([m[:, out - rest :], m[:, -1:].expand(-1, width - rest)], 1).contiguous()
+            for m in matrices
         )
         parts.append(_Columns(0, 1, rest, strips, width))
     return parts
@@ -167,7 +168,9 @@ def transfer(program: Program, x: Tensor, matrices: Sequence[Tensor]) -> Tensor:
     return out
 
 
-def _forward(program: Program, dtype: DType, tiles: Sequence[_Tile], columns: Sequence[_Columns], out: Tensor) -> bool:
+def _forward(
+    program: Program, dtype: DType, tiles: Sequence[_Tile], columns: Sequence[_Columns], out: Tensor
+) -> bool:
     """Fill `out`; False where a value of F(0) was not finite."""
     code, width = _forward_code(program, dtype), lanes(dtype)
     inputs = columns[0].matrices[0].shape[0]
@@ -269,7 +272,15 @@ def _backward(
         g_sum = errors.new_empty(part.vectors, width)
         packs.append((g, g_sum))
         source = errors.data_ptr() + tile.first * errors.shape[1] * size
-        args = (part.vectors, tile.samples, tile.stride, source, errors.shape[1], g.data_ptr(), g_sum.data_ptr())
+        args = (
+            part.vectors,
+            tile.samples,
+            tile.stride,
+            source,
+            errors.shape[1],
+            g.data_ptr(),
+            g_sum.data_ptr(),
+        )
         tasks.append(partial(_pack_code(dtype), args))
     run(tasks, parallel=parallel)
 

@@ -152,7 +152,10 @@ class Network:
         self._widths = np.array([layer.width for layer in self.layers], np.int64)
         # Where each layer's part begins: count, index and value, out, bias and g_sum, g, down.
         inputs = [shape.inputs for shape in shapes]
-        parts = [[n, n * stride, stride * w, w, stride * w, n * stride] for n, w in zip(inputs, self._widths, strict=True)]
+        parts = [
+            [n, n * stride, stride * w, w, stride * w, n * stride]
+            for n, w in zip(inputs, self._widths, strict=True)
+        ]
         sizes = np.array(parts, np.int64)
         self._at = np.vstack([np.zeros((1, 6), np.int64), np.cumsum(sizes, 0)])
         totals = self._at[-1]
@@ -170,7 +173,10 @@ class Network:
         self._act_args = np.array([0, 0, 0, width], np.int64)
         self._codes: list[Code] = [act]
         self._act_kernel = act.address
-        self._kernels, self._args = np.zeros((len(shapes), 2), np.int64), np.zeros((len(shapes), 2, 32), np.int64)
+        self._kernels, self._args = (
+            np.zeros((len(shapes), 2), np.int64),
+            np.zeros((len(shapes), 2, 32), np.int64),
+        )
         for n in range(len(shapes)):
             self._set_up(n)
 
@@ -192,7 +198,15 @@ class Network:
             self._index.ctypes.data + 4 * at[1],
             self._value.ctypes.data + size * at[1],
         )
-        head = (shape.inputs, layer.width // width, 0, self._stride, *lists, layer.table.ctypes.data, layer.width)
+        head = (
+            shape.inputs,
+            layer.width // width,
+            0,
+            self._stride,
+            *lists,
+            layer.table.ctypes.data,
+            layer.width,
+        )
         out = self._out.ctypes.data + size * at[2]
         self._args[n, 0, : len(ForwardArgs)] = (
             *head,
@@ -280,7 +294,9 @@ class Network:
 
     def _check_features(self, samples: Samples) -> None:
         if samples.features != self.layers[0].shape.inputs:
-            raise ShapeError(f"the first layer has {self.layers[0].shape.inputs} inputs, the data {samples.features}")
+            raise ShapeError(
+                f"the first layer has {self.layers[0].shape.inputs} inputs, the data {samples.features}"
+            )
 
     def forget_poles(self) -> None:
         """Skip zeros again where it pays, whatever F(0) was before."""
@@ -332,7 +348,9 @@ class Network:
 class MemoryNetwork:
     """A memory layer under a linear one, trained pair by pair over a sequence."""
 
-    def __init__(self, memory: Shape, outputs: int, activation: Activation, loss: Loss, dtype: DType = "float32"):
+    def __init__(
+        self, memory: Shape, outputs: int, activation: Activation, loss: Loss, dtype: DType = "float32"
+    ):
         self.dtype: DType = dtype
         self.activation: Activation = activation
         self.loss: Loss = loss
@@ -359,7 +377,9 @@ class MemoryNetwork:
         for k, sums in enumerate((self._u, self._hidden_g)):
             self._args[k, : len(MemoryArgs)] = (*head, 0, 0, sums.ctypes.data, self._settings.ctypes.data)
 
-    def load(self, matrices: Sequence[Array], bias: Array | None, weight: Array, output_bias: Array | None) -> None:
+    def load(
+        self, matrices: Sequence[Array], bias: Array | None, weight: Array, output_bias: Array | None
+    ) -> None:
         """Take over the memory layer's matrices, (in, hidden), and the linear layer's weight, (outputs, hidden)."""
         self.hidden.load(matrices, bias)
         self.weight[:, : weight.shape[1]] = weight

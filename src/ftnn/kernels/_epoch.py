@@ -205,7 +205,14 @@ def forward(  # pyright: ignore
                 break
             # F(0) is not finite: from now on zeros are evaluated like all others.
             skip[layer] = 0
-            list_all(samples, sizes[layer], stride, count[at[layer, 0] :], index[at[layer, 1] :], value[at[layer, 1] :])
+            list_all(
+                samples,
+                sizes[layer],
+                stride,
+                count[at[layer, 0] :],
+                index[at[layer, 1] :],
+                value[at[layer, 1] :],
+            )
         here = out[at[layer, 2] :]
         add_bias(here, samples, width, bias[at[layer, 3] :])
         if layer < layers - 1:
@@ -269,7 +276,9 @@ def train(  # pyright: ignore
         settings[1] = clip
         for layer in range(last, -1, -1):
             args[layer, 1, 2] = samples
-            update_bias(bias[at[layer, 3] :], g_sum[at[layer, 3] :], sizes[layer + 1], settings[0], settings[1])
+            update_bias(
+                bias[at[layer, 3] :], g_sum[at[layer, 3] :], sizes[layer + 1], settings[0], settings[1]
+            )
             call_kernel(kernels[layer, 1], args[layer, 1, :].ctypes.data)
             if layer > 0:
                 error_below(
@@ -338,7 +347,9 @@ def train_memory(  # pyright: ignore
         for o in range(n_out):
             out[o] += out_bias[o]
         row[0] = t
-        total, good = loss_and_error(loss, out, 1, n_out, n_out, 1, 1, row, labels, targets, weights, g, g_sum)
+        total, good = loss_and_error(
+            loss, out, 1, n_out, n_out, 1, 1, row, labels, targets, weights, g, g_sum
+        )
         losses[t] = total
         if not math.isfinite(total):
             return right, t

@@ -56,13 +56,18 @@ class _Announcement(event.Listener):
         ours = event.data["dispatcher"].py_func.__module__ == "ftnn.kernels._epoch"
         if ours and not self.said:
             self.said = True
-            print("ftnn: compiling the training loop for this machine, once (about 10 s)", file=sys.stderr, flush=True)
+            print(
+                "ftnn: compiling the training loop for this machine, once (about 10 s)",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def on_end(self, event: Any) -> None:
         pass
 
 
-event.register("numba:compile", _Announcement())
+ANNOUNCEMENT = _Announcement()
+event.register("numba:compile", ANNOUNCEMENT)
 
 
 def jit(**options: Any) -> Callable[[Any], Any]:

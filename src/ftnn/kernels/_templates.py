@@ -113,9 +113,23 @@ def _untyped(place: ir.Value) -> ir.Value:
 class Lists:
     """The samples of a tile by input: `x` and where each sample stands."""
 
-    def __init__(self, k: Kernel, count: ir.Value, index: ir.Value, value: ir.Value, stride: ir.Value, samples: ir.Value):
+    def __init__(
+        self,
+        k: Kernel,
+        count: ir.Value,
+        index: ir.Value,
+        value: ir.Value,
+        stride: ir.Value,
+        samples: ir.Value,
+    ):
         self.k = k
-        self._count, self._index, self._value, self._stride, self.samples = count, index, value, stride, samples
+        self._count, self._index, self._value, self._stride, self.samples = (
+            count,
+            index,
+            value,
+            stride,
+            samples,
+        )
 
     def at(self, j: ir.Value) -> None:
         """Turn to input j."""
@@ -147,9 +161,13 @@ class Lists:
         loop(k.v, k.vectors(self.listed), body)
 
 
-def _matrix_values(k: Kernel, program: Program, tables: Sequence[ir.Value], place: ir.Value) -> dict[Expr, ir.Value]:
+def _matrix_values(
+    k: Kernel, program: Program, tables: Sequence[ir.Value], place: ir.Value
+) -> dict[Expr, ir.Value]:
     values: dict[Expr, ir.Value] = {SILENT: k.v.const(0.0)}
-    return values | {symbol(name): k.load(table, place) for name, table in zip(program.matrices, tables, strict=True)}
+    return values | {
+        symbol(name): k.load(table, place) for name, table in zip(program.matrices, tables, strict=True)
+    }
 
 
 def _hoisted(emit: Emitter, roots: Sequence[Expr]) -> Emitter:
@@ -186,7 +204,12 @@ def forward(program: Program, dtype: DType, lanes: int, tile: int = TILE) -> str
     inputs, vectors, stride = k.number(A.inputs), k.number(A.vectors), k.number(A.stride)
     lists = Lists(k, k.pointer(A.count), k.pointer(A.index), k.pointer(A.value), stride, k.number(A.samples))
     tables, row_length = k.pointers(A.matrices, len(program.matrices)), k.number(A.row_length)
-    u, out, out_row_length, lost = k.pointer(A.u), k.pointer(A.out), k.number(A.out_row_length), k.pointer(A.lost)
+    u, out, out_row_length, lost = (
+        k.pointer(A.u),
+        k.pointer(A.out),
+        k.number(A.out_row_length),
+        k.pointer(A.lost),
+    )
     by_x = frontier([value], "input")
     rooms = [k.room(tile + lanes) for _ in by_x]
     per_vector = k.times(stride, lanes)
@@ -300,7 +323,9 @@ def backward(
     v, b, A = k.v, k.builder, BackwardArgs  # noqa: N806
     form = kernel_form(program)
     names = (*(program.parameters if by_parameters else ()), *((INPUT,) if by_x else ()))
-    found = dict(zip(names, without_cancellation(*(differentiate(form, name) for name in names)), strict=True))
+    found = dict(
+        zip(names, without_cancellation(*(differentiate(form, name) for name in names)), strict=True)
+    )
     slopes = [regrouped(found[name]) for name in program.parameters] if by_parameters else []
     # A factor of matrices alone is left for after the sum over the samples.
     outer, inner = map(list, zip(*map(split_product, slopes), strict=True)) if slopes else ([], [])
@@ -402,7 +427,9 @@ def backward(
                     else:
                         there = k.plus(k.times(j, gradient_row_length), k.times(vec, lanes))
                         table = gradients[n]
-                        old = when(v, accumulate, lambda table=table, there=there: [k.load(table, there)], [zero])[0]
+                        old = when(
+                            v, accumulate, lambda table=table, there=there: [k.load(table, there)], [zero]
+                        )[0]
                         k.store(v.add(old, total), table, there)
             return []
 
@@ -446,7 +473,9 @@ def memory_forward(program: Program, dtype: DType, lanes: int) -> str:
     v = k.v
     value = regrouped(program.expr)
     sums, after = k.pointer(MemoryArgs.u), k.pointer(MemoryArgs.after)
-    loop(v, k.number(MemoryArgs.vectors), lambda vec, _: [k.store(v.const(0.0), sums, k.times(vec, lanes))][:0])
+    loop(
+        v, k.number(MemoryArgs.vectors), lambda vec, _: [k.store(v.const(0.0), sums, k.times(vec, lanes))][:0]
+    )
 
     def each(vec: ir.Value, place: ir.Value, emit: Emitter, tables: Sequence[ir.Value]) -> None:
         found = emit.evaluate(value)[0]
@@ -481,7 +510,12 @@ def _over_memory(
 ) -> str:
     """The loops over inputs and vectors of outputs that both memory kernels have."""
     A = MemoryArgs  # noqa: N806
-    vectors, x, before, row_length = k.number(A.vectors), k.pointer(A.x), k.pointer(A.before), k.number(A.row_length)
+    vectors, x, before, row_length = (
+        k.number(A.vectors),
+        k.pointer(A.x),
+        k.pointer(A.before),
+        k.number(A.row_length),
+    )
     tables = k.pointers(A.matrices, len(program.matrices))
 
     def each_input(j: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
@@ -540,7 +574,12 @@ def collect(dtype: DType, lanes: int) -> str:
     """The lists of a tile from x, (in, samples)."""
     k = Kernel("collect", dtype, lanes)
     b, A = k.builder, CollectArgs  # noqa: N806
-    samples, stride, x, row_length = k.number(A.samples), k.number(A.stride), k.pointer(A.x), k.number(A.row_length)
+    samples, stride, x, row_length = (
+        k.number(A.samples),
+        k.number(A.stride),
+        k.pointer(A.x),
+        k.number(A.row_length),
+    )
     count, index, value, least = k.pointer(A.count), k.pointer(A.index), k.pointer(A.value), k.number(A.least)
     scalar, nothing, one = k.v.scalar, ir.Constant(I64, 0), ir.Constant(I64, 1)
     zero = ir.Constant(scalar, 0.0)

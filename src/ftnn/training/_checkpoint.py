@@ -76,11 +76,13 @@ class Checkpoint:
         if metadata.get("format") != "ftnn checkpoint":
             raise CheckpointError(f"{self.path} is not a checkpoint of ftnn; name another file")
         if int(metadata.get("version", "0")) > VERSION:
-            raise CheckpointError(f"{self.path} was written by a newer ftnn; this one reads version {VERSION} and older")
+            raise CheckpointError(
+                f"{self.path} was written by a newer ftnn; this one reads versions up to {VERSION}"
+            )
         if metadata.get("configuration") != self.configuration:
             raise CheckpointError(
-                f"{self.path} is the checkpoint of another run: its settings, network, data or starting parameters "
-                "differ. Name another file, or remove it to begin anew."
+                f"{self.path} is the checkpoint of another run: its settings, network, data or first "
+                "parameters differ. Name another file, or remove it to begin anew."
             )
         parts: dict[str, dict[str, Array]] = {"net": {}, "engine": {}}
         for name, array in arrays.items():
@@ -111,11 +113,13 @@ class Checkpoint:
             "position": json.dumps(asdict(state.position)),
             "history": state.history.to_json(),
         }
-        content = safetensors.numpy.save({n: np.ascontiguousarray(a) for n, a in arrays.items()}, metadata)
+        whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        content = safetensors.numpy.save(whole, metadata)
         try:
             _atomic.write(self.path, content)
         except OSError as error:
             raise CheckpointError(
-                f"cannot write the checkpoint {self.path}: {error.strerror or error}; what was there is unchanged"
+                f"cannot write the checkpoint {self.path}: {error.strerror or error}; "
+                "what was there is unchanged"
             ) from error
         self._last = time.monotonic()

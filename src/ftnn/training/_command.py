@@ -1,4 +1,4 @@
-"""What `ftnn train` and `ftnn predict` do: from a name of data to a trained network in a file, and back to answers."""
+"""What `ftnn train` and `ftnn predict` do: from the name of data to a network in a file, and to answers."""
 
 from __future__ import annotations
 
@@ -46,10 +46,11 @@ class Preparation:
 
     @classmethod
     def read(cls, path: Path) -> Preparation:
-        given = notes_of(path).get("preparation")
+        given: Any = notes_of(path).get("preparation")
         if not isinstance(given, Mapping):
             raise ModelFileError(f"{path} was not saved by `ftnn train`: it does not say what its inputs are")
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+        fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items()}
+        return cls(**fields)
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,13 @@ def prepare(data: str, target: str | None, task: Task | None, seed: int) -> Prep
         images = mnist() if data == "mnist" else idx_directory(data)
         if task == "regression":
             raise DataError(f"{data} has labels, not numbers: its task is classification")
-        classes = tuple(str(n) for n in range(int(max(images.train_labels.max(), images.test_labels.max())) + 1))
+        classes = tuple(
+            str(n) for n in range(int(max(images.train_labels.max(), images.test_labels.max())) + 1)
+        )
         found = Preparation("classification", classes, None, None, None, None)
-        return Prepared(found, images.train_images, images.train_labels, images.test_images, images.test_labels)
+        return Prepared(
+            found, images.train_images, images.train_labels, images.test_images, images.test_labels
+        )
     if target is None:
         raise DataError(f"--data {data} is a table: say with --target which column is to be learned")
     table = read_table(data, target)
@@ -81,9 +86,9 @@ def prepare(data: str, target: str | None, task: Task | None, seed: int) -> Prep
     classes = None
     if chosen == "classification":
         names, y = np.unique(y, return_inverse=True)
-        classes = tuple(str(name) for name in names)
+        classes = tuple(map(str, names.tolist()))
         if len(classes) < 2:
-            raise DataError(f"the column {target!r} has one class only, {classes[0]!r}: there is nothing to tell apart")
+            raise DataError(f"the column {target!r} has one class only: there is nothing to tell apart")
     elif y.dtype.kind not in "if":
         raise DataError(f"the column {target!r} has texts: its task is classification")
     if len(y) < 2:
@@ -180,7 +185,7 @@ def train(
         model = out / "model.safetensors"
         save(net, model, notes={"preparation": asdict(found.preparation), "result": asdict(result)})
         _write(out / "history.json", history.to_json())
-    is_papers = data == "mnist" and width == 128 and not settings.get("solver", "layerwise") == "joint"
+    is_papers = data == "mnist" and width == 128 and settings.get("solver", "layerwise") != "joint"
     return Trained(result, history, _paper(result) if is_papers else None, model)
 
 
@@ -202,14 +207,18 @@ def _make_folder(out: Path) -> None:
         _atomic.write(probe, b"", durable=False)
         probe.unlink()
     except OSError as error:
-        raise FtnnError(f"cannot write into --out {out}: {error.strerror or error}; name a folder that can be written") from error
+        raise FtnnError(
+            f"cannot write into --out {out}: {error.strerror or error}; name a folder that can be written"
+        ) from error
 
 
 def _write(path: Path, text: str) -> None:
     try:
         _atomic.write(path, text.encode())
     except OSError as error:
-        raise FtnnError(f"cannot write {path}: {error.strerror or error}; what was there is unchanged") from error
+        raise FtnnError(
+            f"cannot write {path}: {error.strerror or error}; what was there is unchanged"
+        ) from error
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,12 @@ MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 class Steps(Protocol):
     """What some mini-batches did."""
 
-    losses: Array
-    right: int
-    finite: bool
+    @property
+    def losses(self) -> Array: ...
+    @property
+    def right(self) -> int: ...
+    @property
+    def finite(self) -> bool: ...
 
 
 class Engine(Protocol):
@@ -61,10 +64,14 @@ class Engine(Protocol):
 class Settings(Protocol):
     """What engines need to know of a run."""
 
-    batch_size: int
-    clip: float | None
-    momentum: float
-    weight_decay: float
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def clip(self) -> float | None: ...
+    @property
+    def momentum(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
 
 
 def choose(name: EngineName, module: nn.Module, settings: Settings, optimizer: MakeOptimizer | None) -> str:
@@ -114,7 +121,8 @@ class CompiledEngine:
         self._driver = _driver
         self._layers, self._output, self._problem, self._clip = layers, output, problem, settings.clip
         shapes = [
-            _driver.Shape(program(*signature(layer.function)), layer.in_features, layer.out_features) for layer in layers
+            _driver.Shape(program(*signature(layer.function)), layer.in_features, layer.out_features)
+            for layer in layers
         ]
         shapes.append(_driver.Shape(_driver.LINEAR, output.in_features, output.out_features))
         dtype = "float64" if output.weight.dtype == torch.float64 else "float32"
@@ -254,9 +262,9 @@ class TorchEngine:
             return
         for number, (parameter, grad) in enumerate(zip(self._parameters, clipped, strict=True)):
             if settings.weight_decay:
-                grad = grad + samples * settings.weight_decay * parameter  # noqa: PLW2901
+                grad = grad + samples * settings.weight_decay * parameter
             if settings.momentum:
-                grad = self._velocity[number].mul_(settings.momentum).add_(grad)  # noqa: PLW2901
+                grad = self._velocity[number].mul_(settings.momentum).add_(grad)
             parameter.sub_(grad, alpha=rate / samples)
 
     def _scale_rates(self, rate: float) -> None:

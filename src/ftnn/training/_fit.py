@@ -42,7 +42,7 @@ class Settings:
     gamma: float = -2
     """The learning rate is 2^γ; for fine-tuning, 2^(γ - `fine_tuning_shift`)."""
     epochs: tuple[int, int] = (15, 15)
-    """Of layer-wise training for each hidden layer, and of fine-tuning at most. Joint training does the first."""
+    """Of layer-wise training, for each hidden layer; of fine-tuning, at most. Joint training: the first."""
     batch_size: int = 16
     seed: int = 0
     clip: float | None = 1000.0
@@ -57,11 +57,17 @@ class Settings:
     def __post_init__(self) -> None:
         problems = [
             (not math.isfinite(self.gamma), f"gamma={self.gamma!r} must be a finite number"),
-            (len(self.epochs) != 2 or min(self.epochs) < 0, f"epochs={self.epochs!r} must be two numbers of 0 or more"),
+            (
+                len(self.epochs) != 2 or min(self.epochs) < 0,
+                f"epochs={self.epochs!r} must be two numbers of 0 or more",
+            ),
             (self.batch_size < 1, f"batch_size={self.batch_size!r} must be 1 or more"),
             (self.seed < 0, f"seed={self.seed!r} must be 0 or more"),
             (self.clip is not None and not self.clip > 0, f"clip={self.clip!r} must be above 0, or None"),
-            (self.solver not in ("layerwise", "joint"), f"solver={self.solver!r}: allowed are layerwise, joint"),
+            (
+                self.solver not in ("layerwise", "joint"),
+                f"solver={self.solver!r}: allowed are layerwise, joint",
+            ),
             (not 0 <= self.momentum < 1, f"momentum={self.momentum!r} must be in [0, 1)"),
             (self.weight_decay < 0, f"weight_decay={self.weight_decay!r} must be 0 or more"),
         ]
@@ -127,18 +133,19 @@ def fit(
     **Arguments:**
 
     - `net`: the network; its parameters are trained in place.
-    - `x`: (samples, in_features), finite numbers. `y`: labels, (samples,) whole numbers; or targets, (samples, out).
+    - `x`: (samples, in_features), finite numbers.
+    - `y`: labels, (samples,) whole numbers; or targets, (samples, out).
     - `gamma`: the learning rate is 2^γ; 2^(γ-4) for fine-tuning.
-    - `epochs`: for each hidden layer, and for fine-tuning at most. `solver="joint"` does the first number.
+    - `epochs`: for each hidden layer, and for fine-tuning, at most. `solver="joint"` does the first number.
     - `batch_size`: of the mini-batches; a short last one is kept. Gradients are means over it.
     - `engine`: `"compiled"` (CPU, plain SGD), `"torch"` (any optimiser and device), or `"auto"`.
-    - `seed`: of all random streams: the orders of samples and the fresh output layers. To draw the hidden layers
-        from it too, call [`ftnn.training.initialise`][] first.
+    - `seed`: of all random streams: the orders of samples and the fresh output layers. To draw the hidden
+        layers from it too, call [`ftnn.training.initialise`][] first.
     - `clip`: the largest allowed size of each parameter's gradient summed over the mini-batch.
     - `checkpoint`: a file to keep the run in. If it is there, the run goes on from it.
-    - `callbacks`: called after each epoch with its record and the network; True ends the stage, and the next begins.
-    - `solver`: `"layerwise"`: each hidden layer under a fresh output layer, those below frozen; then fine-tuning of
-        everything (Newbob+/Train). `"joint"`: everything at once.
+    - `callbacks`: called after each epoch with its record and the network; True ends the stage.
+    - `solver`: `"layerwise"`: each hidden layer under a fresh output layer, those below frozen; then
+        fine-tuning of everything (Newbob+/Train). `"joint"`: everything at once.
     - `test`: (x, y) to measure on after each epoch. Nothing is chosen by it.
     - `sample_weight`: (samples,).
     - `loss`: `"softmax"` or `"squared"`; by default the former for whole-numbered labels.
@@ -191,7 +198,7 @@ def digest(module: nn.Module) -> str:
     return total.hexdigest()
 
 
-class _Failed(Exception):
+class _FailedError(Exception):
     """Carries why training ended."""
 
     def __init__(self, reason: str, advice: str):
@@ -239,7 +246,7 @@ class _Run:
                 if stage.name == "lwt" and stage.layer < len(self.net.layers):
                     problem = here.below(engine.hidden(here.x), _map(engine.hidden, here.test_x))
             self._judge(history)
-        except _Failed as failure:
+        except _FailedError as failure:
             history.failed, history.advice = failure.reason, failure.advice
         self._keep(replace(self.state.position, finished=True), {}, now=True)
         return history
@@ -279,7 +286,7 @@ class _Run:
             before = engine.snapshot()
             try:
                 record = self._epoch(stage, engine, problem, epoch, rate, told)
-            except _Failed:
+            except _FailedError:
                 engine.restore(before)
                 self._write_back(stage, engine, head)
                 raise
@@ -297,7 +304,8 @@ class _Run:
             told.end(record)
             if self.callbacks:
                 self._write_back(stage, engine, head)
-                ends |= any([callback(record, self.net) for callback in self.callbacks])
+                wishes = [callback(record, self.net) for callback in self.callbacks]  # all of them are called
+                ends |= any(wishes)
             position = Position(number, epoch, rate, last_loss)
             if ends:
                 break
@@ -338,8 +346,12 @@ class _Run:
         seconds = time.perf_counter() - start
         if not finite or not all(np.isfinite(array).all() for array in engine.snapshot().values()):
             what = "a parameter" if finite else "the loss"
-            where = f"{_NAMES[stage.name]}{f', hidden layer {stage.layer}' if stage.layer else ''}, epoch {epoch}"
-            raise _Failed(f"{what} was not finite in {where}", f"a smaller gamma: {settings.gamma - 1:g}")
+            where = (
+                f"{_NAMES[stage.name]}{f', hidden layer {stage.layer}' if stage.layer else ''}, epoch {epoch}"
+            )
+            raise _FailedError(
+                f"{what} was not finite in {where}", f"a smaller gamma: {settings.gamma - 1:g}"
+            )
         accuracy = 100 * right / len(problem.x) if problem.loss == "softmax" else None
         loss = float(np.concatenate(losses).mean())
         tested = (None, None)
@@ -359,7 +371,7 @@ class _Run:
             untrained = loss_of_the_mean(self.problem)
             if untrained == 0 or last.loss <= untrained:
                 return
-            reason = f"the final loss, {last.loss:.4g}, is above {untrained:.4g}, that of always answering the mean"
+            reason = f"the final loss, {last.loss:.4g}, is above {untrained:.4g}, that of the targets' mean"
         else:
             accuracy = last.train_accuracy if last.test_accuracy is None else last.test_accuracy
             classes = self.net.out_features
@@ -369,7 +381,7 @@ class _Run:
             reason = f"the final accuracy, {accuracy:.2f} %, is no better than chance"
         larger = f"a larger gamma: {self.settings.gamma + 1:g}, or the function's grounded()"
         smaller = f"a smaller gamma: {self.settings.gamma - 1:g}"
-        raise _Failed(reason, larger if last.loss < 1.05 * untrained else smaller)
+        raise _FailedError(reason, larger if last.loss < 1.05 * untrained else smaller)
 
     # --- keeping ---
 
@@ -416,4 +428,3 @@ def measure(outputs: Array, y: Array, loss: Loss) -> tuple[float | None, float]:
 
 def _map(function: Callable[[Array], Array], x: Array | None) -> Array | None:
     return None if x is None else function(x)
-

@@ -73,4 +73,5 @@ class History:
     @classmethod
     def from_json(cls, text: str) -> History:
         given: dict[str, Any] = json.loads(text)
-        return cls(**{**given, "epochs": [Epoch(**epoch) for epoch in given["epochs"]]})
+        given["epochs"] = [Epoch(**epoch) for epoch in given["epochs"]]
+        return cls(**given)

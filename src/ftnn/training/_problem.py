@@ -62,7 +62,7 @@ def make_problem(
     weights: Any = None,
     test: tuple[Any, Any] | None = None,
 ) -> Problem:
-    """Check and convert what a user gave. `loss` None: softmax for integer labels, squared errors for other numbers."""
+    """Check and convert what a user gave. Without a `loss`: softmax for whole numbers, else squared."""
     x = _samples(x, "x", inputs, dtype)
     y = _array(y, "y")
     if loss is None:
@@ -73,13 +73,17 @@ def make_problem(
     if weights is not None:
         weights = _array(weights, "sample weights").astype(dtype)
         if weights.shape != (len(x),) or not np.isfinite(weights).all() or (weights < 0).any():
-            raise DataError(f"sample weights must be {len(x)} finite numbers of 0 or more, not of shape {weights.shape}")
+            raise DataError(
+                f"sample weights must be {len(x)} finite numbers of 0 or more, not of shape {weights.shape}"
+            )
     problem = Problem(x, y, loss, outputs, weights)
     if test is None:
         return problem
     test_x = _samples(test[0], "the test x", inputs, dtype)
     return replace(
-        problem, test_x=test_x, test_y=_wanted(_array(test[1], "the test y"), "the test y", len(test_x), loss, outputs, dtype)
+        problem,
+        test_x=test_x,
+        test_y=_wanted(_array(test[1], "the test y"), "the test y", len(test_x), loss, outputs, dtype),
     )
 
 
@@ -93,13 +97,16 @@ def _array(given: Any, name: str) -> Array:
 def _samples(given: Any, name: str, inputs: int, dtype: str) -> Array:
     array = _array(given, name)
     if array.ndim != 2 or array.shape[1] != inputs:
-        raise ShapeError(f"{name} must have the shape (samples, {inputs}), as the network has {inputs} inputs; it has {array.shape}")
+        raise ShapeError(
+            f"{name} must have the shape (samples, {inputs}), one column for each input of the network; "
+            f"it has {array.shape}"
+        )
     array = np.ascontiguousarray(array, dtype=dtype)
     if not np.isfinite(array).all():
         row, column = np.argwhere(~np.isfinite(array))[0]
         raise DataError(
-            f"{name} has a {array[row, column]} in row {row}, column {column}; only finite numbers can be learned from: "
-            "fill in or drop such rows"
+            f"{name} has a {array[row, column]} in row {row}, column {column}; only finite numbers can be "
+            "learned from: fill in or drop such rows"
         )
     return array
 
@@ -109,10 +116,13 @@ def _wanted(y: Array, name: str, samples: int, loss: Loss, outputs: int, dtype: 
         raise ShapeError(f"{name} has {len(y) if y.ndim else 'no'} rows for {samples} samples")
     if loss == "softmax":
         if y.ndim != 1 or y.dtype.kind not in "iub":
-            raise DataError(f"{name} must be one whole-numbered label for each sample, not {y.dtype} of shape {y.shape}")
-        if samples and not (0 <= y.min() and y.max() < outputs):
             raise DataError(
-                f"{name} has labels from {y.min()} to {y.max()}; the network has {outputs} outputs, so allowed are 0 to {outputs - 1}"
+                f"{name} must be one whole-numbered label for each sample, not {y.dtype} of shape {y.shape}"
+            )
+        if samples and (y.min() < 0 or y.max() >= outputs):
+            raise DataError(
+                f"{name} has labels from {y.min()} to {y.max()}; the network has {outputs} outputs, "
+                f"so allowed are 0 to {outputs - 1}"
             )
         return y.astype(np.int64)
     y = (y[:, None] if y.ndim == 1 else y).astype(dtype)

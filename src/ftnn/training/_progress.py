@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from types import TracebackType
 from typing import IO, Any, Protocol
 
 from ftnn.training._history import Epoch, StageName
@@ -62,7 +61,11 @@ class Lines(Silent):
 
     def end(self, epoch: Epoch) -> None:
         title = _title(epoch.stage, epoch.layer)
-        print(f"{title}, epoch {epoch.epoch}: {_results(epoch)}, {epoch.seconds:.1f} s", file=self._stream, flush=True)
+        print(
+            f"{title}, epoch {epoch.epoch}: {_results(epoch)}, {epoch.seconds:.1f} s",
+            file=self._stream,
+            flush=True,
+        )
 
 
 class Bars(Silent):
@@ -87,9 +90,7 @@ class Bars(Silent):
         self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
     def begin(self, stage: StageName, layer: int, epoch: int, epochs: int, steps: int) -> None:

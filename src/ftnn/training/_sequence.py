@@ -75,11 +75,12 @@ def fit_sequence(
     **Arguments:**
 
     - `net`: the network; its parameters are trained in place.
-    - `x`: (time, in_features). `y`: what is to be predicted at each time: labels, (time,), or targets, (time, out).
+    - `x`: (time, in_features).
+    - `y`: what is to be predicted at each time: labels, (time,), or targets, (time, out).
     - `gamma`: the learning rate is 2^γ, constant.
     - `epochs`: how many passes.
-    - `window`: how many pairs each update takes. With 1, the paper's, nothing goes back in time. More make sense
-        with a network made with `through_time=True`: gradients then go back through a window.
+    - `window`: how many pairs each update takes. With 1, the paper's, nothing goes back in time. More make
+        sense with a network made with `through_time=True`: gradients then go back through a window.
     - `clip`: the largest allowed size of each parameter's gradient summed over a window.
     - `engine`: `"compiled"` (window 1), `"torch"`, or `"auto"`.
     - `callbacks`: called after each pass with its record and the network; True ends the training.
@@ -91,7 +92,9 @@ def fit_sequence(
     name = _engines.choose(engine, net, _Settings(clip=clip), None)
     if window > 1:
         if engine == "compiled":
-            raise FtnnError(f'engine="compiled" trains pair by pair, not with window={window}; engine="torch" does')
+            raise FtnnError(
+                f'engine="compiled" trains pair by pair, not with window={window}; engine="torch" does'
+            )
         name = "torch"
     run: Any = (_Compiled if name == "compiled" else _Torch)(net, problem, 2.0**gamma, clip, window)
     history = SequenceHistory(engine=name)
@@ -108,7 +111,8 @@ def fit_sequence(
         history.passes.append(Pass(epoch, float(losses.mean()), accuracy, time.perf_counter() - start))
         if callbacks:
             run.write_back()
-            if any([callback(history.passes[-1], net) for callback in callbacks]):
+            wishes = [callback(history.passes[-1], net) for callback in callbacks]  # all of them are called
+            if any(wishes):
                 break
     run.write_back()
     return history

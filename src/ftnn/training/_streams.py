@@ -1,4 +1,4 @@
-"""Random streams keyed by what they are for, so that any part of a run can be run alone with the same result."""
+"""Random streams keyed by what they are for: any part of a run can be run alone, with the same result."""
 
 from __future__ import annotations
 

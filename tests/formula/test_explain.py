@@ -1,0 +1,317 @@
+import re
+import time
+from typing import Any
+
+import pytest
+import sympy
+
+from ftnn import Function, catalogue
+from ftnn.errors import FormulaError
+from ftnn.formula._explain import Explanation
+
+
+def explain(function: str, x: tuple[float, float] = (-1, 1), **given: Any) -> Explanation:
+    found = catalogue[function] if function in catalogue else Function(function, **given)
+    return found.explain(x)
+
+
+# ---- does it reach zero
+
+
+@pytest.mark.parametrize(
+    ("function", "always"),
+    [
+        ("F01", True),
+        ("F03", True),
+        ("F12", False),
+        ("F13", False),
+        ("F15", False),  # touches it, and passes through nothing
+        ("F19", True),
+        ("F20", True),
+        ("p*(cosh(q*x) - 1)", True),
+        ("p*x**2", True),
+        ("p*(x - 0.3)**2", True),  # between two points of any grid
+        ("p*(x - q)**4", True),
+        ("p*log(x)", True),  # at 1, where its grid ends
+        ("p*tan(q*x)", True),
+        ("rect(p*x + q)", False),
+        ("p*sign(x - 2) + p", True),
+    ],
+)
+def test_functions_that_reach_zero_are_said_to(function: str, always: bool):
+    found = explain(function)
+    assert found.reaches_zero == 1 if always else 0 < found.reaches_zero < 1
+    assert re.search(r"zero +reached for x in \[-1, 1\], for (every draw|\d+% of the draws)", str(found))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "p*cosh(q*x + r)",
+        "p*logistic(q*x + r)",
+        "F05",
+        "F10",
+        "F11",
+        "p/x",  # changes its sign across the pole
+        "p*coth(x)",
+        "p*csc(3*x)",
+        "p*sech(q*x)",
+        "p*(x**2 + 0.0001)",
+        "where(x > 0, p, -p)",  # across a jump
+        "p*gauss(q*x)",
+        "p*sign(x - 2)",
+    ],
+)
+def test_functions_that_never_reach_zero_are_said_not_to_with_a_caution_and_no_verdict(function: str):
+    found = explain(function)
+    assert found.reaches_zero == 0
+    assert "never reached for x in [-1, 1]: a caution, not a verdict" in str(found)
+
+
+def test_whether_zero_is_reached_depends_on_the_inputs_and_the_initial_ranges():
+    assert explain("p*(x - 3)").reaches_zero == 0
+    assert explain("p*(x - 3)", (0, 4)).reaches_zero == 1
+    assert explain("p*(x - q)", init={"q": (3, 4)}).reaches_zero == 0
+    assert 0 < explain("p*(x - q)", init={"q": (0, 4)}).reaches_zero < 1
+
+
+# ---- poles and jumps
+
+
+@pytest.mark.parametrize(
+    ("function", "place"),
+    [
+        ("p/x", "x = 0"),
+        ("p*x**(-2)", "x = 0"),
+        ("p/(x - q)**2", "(x - q)**2 = 0"),
+        ("p/(x - 0.3)**2", "(x - 0.3)**2 = 0"),
+        ("p*log(x)", "x = 0"),
+        ("p*log1p(-2*x)", "1 - 2*x = 0"),
+        ("p*tan(3*x)", "cos(3*x) = 0"),
+        ("p*sec(3*x)", "cos(3*x) = 0"),
+        ("p*cot(x)", "sin(x) = 0"),
+        ("p*csc(x)", "sin(x) = 0"),
+        ("p*coth(x)", "x = 0"),
+        ("p*csch(x - q)", "x - q = 0"),
+        ("p*exp(x)/(exp(x) - 1)", "exp(x) - 1 = 0"),
+    ],
+)
+def test_poles_are_found(function: str, place: str):
+    found = explain(function)
+    assert [where for where, _ in found.poles] == [place]
+    assert found.poles[0][1] == 1
+    assert f"where {place}, for every draw of its parameters" in str(found)
+
+
+def test_a_power_has_a_pole_where_its_exponent_is_negative():
+    ((place, share),) = explain("q*x**p").poles
+    assert place == "where(p < 0, x, 1) = 0"
+    assert 0.3 < share < 0.7
+    assert explain("q*x**p", init={"p": (1, 2)}).poles == ()
+
+
+def test_a_pole_that_only_training_can_reach_is_told_as_that():
+    found = explain("p*tan(q*x + r)")
+    assert found.poles == (("cos(q*x + r) = 0", 0.0),)
+    assert "beyond x in [-1, 1] and the initial parameters, but not beyond training" in str(found)
+    wide = explain("p*tan(q*x + r)", init={"q": (-10, 10), "r": (-10, 10)})
+    assert wide.poles[0][1] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("function", "place"),
+    [
+        ("p*sign(x)", "x = 0"),
+        ("p*step(x - q)", "x - q = 0"),
+        ("where(x > 0.25, p, q)", "x - 0.25 = 0"),
+        ("where(x > q, x, p)", "x - q = 0"),
+        ("p*where(x < 0, -1, 1)", "x = 0"),
+        ("where(x > 0, p, 1/x)", "x = 0"),
+        ("where(x > 0, p + log(x + 0.5), 2*p)", "x = 0"),
+    ],
+)
+def test_jumps_are_found(function: str, place: str):
+    found = explain(function)
+    assert [where for where, _ in found.jumps] == [place]
+    assert found.jumps[0][1] > 0.9
+    assert "jump" in str(found)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *catalogue,
+        "p*exp(x)",
+        "p*abs(x)",
+        "where(x > 0, p*x, 0)",
+        "where(x > 0, p*sqrt(x), 0)",  # steep, but no jump
+        "where(x > 0, p*x**0.1, 0)",
+        "x*sign(x)*p",
+        "p*x/(1 + x**2)",
+        "p/2 + x",
+        "p*sech(q*x)",  # which the paper calls discontinuous
+        "p/cosh(x)",
+        "p/(2 + sin(x))",
+    ],
+)
+def test_where_there_is_no_pole_and_no_jump_none_is_told(function: str):
+    found = explain(function)
+    assert found.poles == ()
+    assert found.jumps == ()
+
+
+# ---- overflow
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "p*exp(100*x)",
+        "p*exp(100*x)/2",
+        "p*exp(100*x)/(1 + x**2)",
+        "p*cosh(200*x)",
+        "p*(exp(1000*x) - exp(999*x))",
+        "p*(1e20*x)**2",
+        "p*sinh(100*x)*log(x + 3)",
+        "x*p*1e39",
+    ],
+)
+def test_what_leaves_float32_is_told_with_an_example(function: str):
+    found = explain(function)
+    assert found.overflows is not None
+    example, size = found.overflows
+    assert "x = 1" in example or "x = -1" in example
+    assert size > 3.4e38
+    assert "leaves float32" in str(found)
+
+
+def test_overflow_depends_on_the_inputs_the_ranges_and_the_slopes():
+    assert explain("p*exp(x)", (-50, 50)).overflows is None
+    assert explain("p*exp(x)", (-50, 100)).overflows is not None
+    assert explain("p*exp(q*x)", init={"q": (-100, 0)}).overflows is not None
+    assert explain("p*x*1e38", (0, 5)).overflows is not None  # its slope by p does, F itself does not
+
+
+@pytest.mark.parametrize(
+    "function", [*catalogue, "p/x", "p*log(x)", "p*tan(3*x)", "p*sqrt(x)", "x**p", "p*coth(x)"]
+)
+def test_a_pole_or_a_number_that_does_not_exist_is_no_overflow(function: str):
+    assert explain(function).overflows is None
+
+
+# ---- sleep and death
+
+
+@pytest.mark.parametrize("function", ["F08", "F09", "p*rect(x)", "where(x > 0.5, p, 0)", "p*max(x, 0)"])
+def test_what_is_zero_on_an_interval_is_said_to_sleep(function: str):
+    found = explain(function)
+    assert found.sleeps > 0.3
+    assert found.dead == 0
+    assert "sleep" in str(found)
+
+
+def test_asleep_over_all_inputs_is_not_yet_dead():
+    found = explain("p*rect(x - 2)")
+    assert found.sleeps == 1
+    assert found.dead == 0
+    assert found.can_die == ""
+
+
+def test_the_dead_are_said_to_be_and_whether_they_can_revive():
+    f06, f07 = explain("F06"), explain("F07")
+    assert f06.dead == f07.dead == 0  # they start alive
+    for found in (f06, f07):
+        assert re.fullmatch(r"p = -0\.\d+, u = -?1", found.can_die)
+    assert not f06.can_revive
+    assert f07.can_revive
+    assert "and then never moves again" in str(f06)
+    assert "and can revive: its parameters still move" in str(f07)
+
+
+def test_what_starts_dead_is_said_to():
+    found = explain("rect(p)*x", init={"p": (-0.2, -0.1)})
+    assert found.dead == 1
+    assert "zero for every input, for every draw" in str(found)
+    assert explain("p*rect(-x**2 - 1)").dead == 1
+
+
+@pytest.mark.parametrize("function", ["F01", "F03", "F05", "F12", "F15", "F16", "F19", "p*abs(x)", "memory"])
+def test_the_living_are_left_in_peace(function: str):
+    found = explain(function)
+    assert found.sleeps == found.dead == 0
+    assert found.can_die == ""
+
+
+# ---- the whole
+
+
+def test_it_tells_derivatives_plan_and_why():
+    found = explain("F03")
+    p, q, x = sympy.symbols("p q x")
+    assert found.derivatives == {"x": 2 * p * x + q, "p": x**2, "q": x}
+    assert found.plan.kind == "gemm"
+    assert str(found).split("\n") == [
+        "F(x)        p*x**2 + q*x",
+        "parameters  p in [-0.1, 0.1], q in [-0.1, 0.1]",
+        "∂F/∂x       2*p*x + q",
+        "∂F/∂p       x**2",
+        "∂F/∂q       x",
+        "computed    by GEMM: it is a sum of g(p)·h(x): 2 matrix products",
+        "zero        reached for x in [-1, 1], for every draw of its parameters",
+    ]
+    assert "fused: sin(q*x + r) mixes x with parameters" in str(explain("F12"))
+    assert "it uses C, its own previous value" in str(explain("memory"))
+    assert "constants   u in {-1, 1}" in str(explain("F20"))
+
+
+def test_it_is_readable_whatever_the_names():
+    text = str(explain("a_very_long_name_of_a_parameter*x"))
+    assert "∂F/∂a_very_long_name_of_a_parameter  x\n" in text
+    assert len({line.index("  ") for line in text.split("\n")}) > 1
+
+
+def test_it_always_says_the_same():
+    assert str(explain("F12")) == str(explain("F12"))
+
+
+@pytest.mark.parametrize(
+    "x", [(1, 1), (2, 1), (0, float("inf")), (float("nan"), 1), 3, (1,), ("a", "b"), None]
+)
+def test_a_range_that_is_none_is_refused(x: Any):
+    with pytest.raises(FormulaError, match="the range of inputs must be"):
+        catalogue["F12"].explain(x)
+
+
+@pytest.mark.parametrize(
+    ("formula", "x"),
+    [
+        ("p*log(x)", (-2, -1)),  # NaN everywhere
+        ("p*sqrt(-1)*x", (-1, 1)),
+        ("p*x/0", (-1, 1)),
+        ("p + 0*x", (-1, 1)),
+        ("0*p*x", (-1, 1)),
+        ("where(0 < x < 0.5, p, 0)", (-1, 1)),
+        ("p*x**(-1/3)", (-1, 1)),
+        ("p*tan(x)*log(x)*x**q/sin(x)", (-5, 5)),
+        ("p*exp(exp(exp(x)))", (-1, 3)),
+        ("p*x", (-1e300, 1e300)),
+        ("where(kind == 0, p*x, q)*kind", (-1, 1)),
+    ],
+)
+def test_strange_functions_are_explained_without_a_warning(formula: str, x: tuple[float, float]):
+    assert str(explain(formula, x)).startswith("F(x) ")
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        " + ".join(f"p{n}*x**{n}" for n in range(1, 66)),  # 3**66 corners
+        "p*" + "tanh(" * 100 + "q*x" + ")" * 100,
+        "p*" + "sech(" * 30 + "q*x" + ")" * 30,
+        "*".join(f"(p{n} + x)" for n in range(30)),
+    ],
+)
+def test_large_functions_are_explained_in_a_few_seconds(formula: str):
+    start = time.process_time()
+    assert str(explain(formula))
+    assert time.process_time() - start < 10  # two, on a machine with nothing else to do
