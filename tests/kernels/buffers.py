@@ -139,8 +139,8 @@ class Bench:
             _templates.backward, found, self.dtype, self.width, by_x=True, by_parameters=True, update=update
         )
         self.call(
-            code, tile.inputs, vectors, tile.samples, tile.stride, *tile.lists, self.table(placed), length, packed,
-            total, self.table(gradients), gradient_length, 0, dx, dx_length, 1, settings,
+            code, tile.inputs, vectors, tile.samples, tile.stride, *tile.lists, self.table(placed), length,
+            packed, total, self.table(gradients), gradient_length, 0, dx, dx_length, 1, settings,
         )  # fmt: skip
         down = self.unpacked(dx, tile.inputs, tile.samples, dx_length)
         if update:

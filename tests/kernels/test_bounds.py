@@ -170,10 +170,11 @@ def test_a_memory_step_and_its_update(canaries: Canaries, dtype: DType):
         close(new, old - 0.25 * np.clip(slope * inner, -0.125, 0.125), dtype)
 
 
-@pytest.mark.parametrize(("name", "function"), [("tanh", np.tanh), ("rect", lambda a: np.maximum(a, 0))])
-def test_a_function_of_one_array(canaries: Canaries, name: str, function: Any):
+@pytest.mark.parametrize("name", ["tanh", "rect"])
+def test_a_function_of_one_array(canaries: Canaries, name: str):
     source, target = Bench(canaries.place, "float32").elementwise(name, 3)
-    close(target, function(source.astype(np.float64)), "float32")
+    wanted = np.tanh(source.astype(np.float64)) if name == "tanh" else np.maximum(source, 0)
+    close(target, wanted, "float32")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -148,7 +148,8 @@ def test_nothing_in_nothing_out(shape: tuple[int, int, int]):
 @pytest.mark.parametrize("wanted", [("x",), ("q",), ("x", "r"), ("p", "q", "r"), ("x", "p", "q", "r")])
 def test_only_the_gradients_that_are_wanted_are_given_back(wanted: tuple[str, ...]):
     given = case(ftnn.catalogue["F12"], 17, 18, 33, 0.5)
-    everything = dict(zip(("x", "p", "q", "r"), computed(given, ("x", "p", "q", "r"))[1:], strict=True))
+    every = given.program.differentiable
+    everything = dict(zip(every, computed(given, ("x", "p", "q", "r"))[1:], strict=True))
     found = _cpu.transfer_backward(given.program, given.grad, given.x, given.matrices, wanted)
     assert len(found) == len(wanted)
     for name, one in zip(wanted, found, strict=True):
@@ -289,14 +290,14 @@ def check_drawn(expr: Expr) -> None:
             assert excess(one, other, yard) <= 1, f"{name} of {function} in {dtype} ({found_names})"
 
 
-@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(smooth_formulas())
 def test_formulas_that_nobody_wrote(expr: Expr):
     check_drawn(expr)
 
 
 @pytest.mark.slow
-@settings(max_examples=250, suppress_health_check=list(HealthCheck))
+@settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
 @given(smooth_formulas())
 def test_many_formulas_that_nobody_wrote(expr: Expr):
     check_drawn(expr)
@@ -314,4 +315,4 @@ def test_parameters_may_be_called_anything():
 
 
 def test_the_tolerance_is_no_larger_than_promised():
-    assert TOLERANCE == {torch.float32: 1e-5, torch.float64: 1e-12}
+    assert {torch.float32: 1e-5, torch.float64: 1e-12} == TOLERANCE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +29,7 @@ ACTIVATE = {"logistic": torch.sigmoid, "relu": torch.relu, "tanh": torch.tanh}
 
 
 class Oracle:
-    """The same network in float64 torch: the reference's functions, torch's activations, losses and autograd."""
+    """The same network in float64 torch: the reference's functions, torch's activations, loss, autograd."""
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class Oracle:
         self.random = np.random.default_rng(seed)
         self.activation: Activation = activation
         self.loss: Loss = loss
-        pairs = list(zip(sizes, sizes[1:], strict=False))
+        pairs = list(pairwise(sizes))
         kinds = [*functions, LINEAR.function]
         self.shapes = [
             Shape(LINEAR if f is LINEAR.function else program(*signature(f)), n, m)
@@ -283,7 +284,7 @@ def test_the_same_start_gives_the_same_bits():
 
 @pytest.mark.parametrize("seconds", [0.9, 0.25, 0.01, 1e-4])
 def test_python_looks_up_within_a_second(seconds: float, monkeypatch: pytest.MonkeyPatch):
-    """However long a mini-batch takes, if it takes less than a second itself; and though they become slower."""
+    """However long a mini-batch takes, if it takes less than a second; and though they become slower."""
     oracle = Oracle(functions("F12"), (20, 17, 3), "relu", "softmax")
     network, clock, seen = oracle.network(4), [0.0], list[Array]()
 
@@ -310,7 +311,8 @@ def test_python_looks_up_within_a_second(seconds: float, monkeypatch: pytest.Mon
 
 
 def test_a_loss_that_is_not_finite_ends_training_and_that_batch_updates_nothing():
-    for activation, loss in (("relu", "softmax"), ("tanh", "squared")):
+    kinds: list[tuple[Activation, Loss]] = [("relu", "softmax"), ("tanh", "squared")]
+    for activation, loss in kinds:
         oracle, data = Oracle(functions("F03"), (20, 9, 3), activation, loss), Data(40, 20, 3, 0.3)
         bad = data.order[20]
         data.x[bad, 4] = math.nan
@@ -377,14 +379,15 @@ def test_numbers_that_would_be_looked_up_elsewhere_are_refused():
     oracle, data = Oracle(functions("F03"), (17, 9, 3), "relu", "softmax"), Data(20, 17, 3, 1.0)
     network, samples = oracle.network(8), Samples.of(data.x, "float64")
     good = data.wanted()
-    for order, wrong in (
+    cases: list[tuple[list[int], dict[str, Any]]] = [
         ([0, 20], {}),
         ([-1], {}),
         ([0], {"labels": data.labels + 1}),
         ([0], {"labels": data.labels[:5]}),
         ([0], {"labels": None}),
         ([0], {"weights": np.ones(3)}),
-    ):
+    ]
+    for order, wrong in cases:
         with pytest.raises(FtnnError):
             network.train(samples, np.array(order), rate=0.1, **{**good, **wrong})
     with pytest.raises(FtnnError):

@@ -1,4 +1,4 @@
-"""From expressions to instructions: what is fused, what is hoisted, and that the table's spellings are used."""
+"""From expressions to instructions: what is fused, what is hoisted, and what the table's spellings do."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def misses(op: str, dtype: torch.dtype = torch.float64) -> float:
     ]
     shares = map(excess, found, expected(given, wanted), yardsticks(given, wanted))
     # Ten times what is granted to the catalogue: these formulas lose digits on their way into the domain.
-    return max(0.1 * share if share == share else np.inf for share in shares)  # noqa: PLR0124
+    return max(0.1 * share if share == share else np.inf for share in shares)
 
 
 OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
@@ -222,7 +222,7 @@ def test_what_depends_on_one_side_alone_is_computed_outside(
 def test_nothing_that_depends_on_parameters_alone_is_left_in_the_innermost_loop():
     function = Function("exp(p)*sin(exp(q)*x + sqrt(r)) + exp(p)*x")
     for root in (function.expr, *(differentiate(function.expr, name) for name in ("x", "p", "q", "r"))):
-        root = regrouped(root)  # noqa: PLW2901
+        root = regrouped(root)
         outside = {*frontier([root], "matrices")}
         inside = _emit._needed([root], dict.fromkeys(outside))  # pyright: ignore[reportArgumentType]
         assert all(side(part) == "both" or not isinstance(part, Call) for part in inside)
@@ -333,7 +333,7 @@ def test_a_loop_runs_from_start_to_stop_and_carries_values_on():
     start = k.number(MapArgs.source)
 
     def body(i: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
-        once = when(
+        once: Any = when(
             v, b.icmp_signed(">", i, ir.Constant(_emit.I64, 4)), lambda: [k.v.const(1.0)], [k.v.const(0.0)]
         )
         return [b.add(carried[0], i), v.add(carried[1], once[0])]

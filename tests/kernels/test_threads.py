@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
-def threads(count: int) -> Iterator[None]:
+def threads(count: int) -> Generator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

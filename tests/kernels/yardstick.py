@@ -23,7 +23,7 @@ ERROR = "∂F"  # no parameter is called so
 
 @dataclass(frozen=True)
 class Case:
-    """What a kernel is given: x (batch, in), matrices (in, out), and the error at its result, (batch, out)."""
+    """What a kernel is given: x (batch, in), matrices (in, out), and the error at its result (batch, out)."""
 
     program: Program
     x: Tensor
@@ -110,7 +110,7 @@ def same_kind(found: Tensor, wanted: Tensor) -> bool:
 
 
 def conditioned(expr: Expr, values: dict[str, Tensor]) -> Tensor:
-    """Σ |part · ∂expr/∂part| over all parts of `expr`, leaves and steps on the way: what rounding each may move.
+    """Σ |part · ∂expr/∂part| over all parts of `expr`, leaves and steps on the way: what rounding may move.
 
     For formulas that lose digits between their arguments and their value, as a drawn one may.
     """

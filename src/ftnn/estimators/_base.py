@@ -137,7 +137,7 @@ class Estimator(BaseEstimator):
             by_class = self._loss == "softmax"
             samples, validation = samples.split(self.validation_fraction, self._seed, by_class=by_class)
             validation, score = validation.expanded(), self._validation_score
-        stopping = Stopping(score, self.tol, self.n_iter_no_change)
+        stopping = Stopping(score, self.tol, self.n_iter_no_change, keep_best=validation is not None)
         self.history_ = self._train(
             samples.expanded(),
             self._seed,

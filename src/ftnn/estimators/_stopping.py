@@ -9,6 +9,9 @@ from typing import Any
 from ftnn.nn import Network
 from ftnn.training import Epoch
 
+PLATEAU = 0.95
+"""A stage is not ended before its loss has fallen to this share of its first: many functions start slowly."""
+
 
 class Stopping:
     """A callback that ends a stage when it no longer improves.
@@ -18,11 +21,13 @@ class Stopping:
     - `score`: of an epoch; the larger the better.
     - `tol`: an improvement is one by more than this over the stage's best.
     - `patience`: how many epochs in a row may bring no improvement.
+    - `keep_best`: whether to remember the parameters that had the best score.
     """
 
-    def __init__(self, score: Callable[[Epoch], float], tol: float, patience: int):
-        self._score, self._tol, self._patience = score, tol, patience
+    def __init__(self, score: Callable[[Epoch], float], tol: float, patience: int, *, keep_best: bool):
+        self._score, self._tol, self._patience, self._keep_best = score, tol, patience, keep_best
         self._stage: tuple[str, int] | None = None
+        self._first_loss = self._lowest_loss = float("inf")
         self._best_of_stage = self._best = -float("inf")
         self._waited = 0
         self._best_state: dict[str, Any] | None = None
@@ -35,13 +40,17 @@ class Stopping:
         score = self._score(epoch)
         self.scores.append(score)
         whole = epoch.layer in (0, len(net.layers))  # below, the network has no output layer of its own yet
-        if whole and score > self._best:
+        if self._keep_best and whole and score > self._best:
             self._best, self._best_state = score, copy.deepcopy(net.state_dict())
         if (epoch.stage, epoch.layer) != self._stage:
-            self._stage, self._best_of_stage, self._waited = (epoch.stage, epoch.layer), score, 0
+            self._stage, self._waited = (epoch.stage, epoch.layer), 0
+            self._best_of_stage = score
+            self._first_loss = self._lowest_loss = epoch.loss
             return False
-        self._waited = 0 if score > self._best_of_stage + self._tol else self._waited + 1
+        self._lowest_loss = min(self._lowest_loss, epoch.loss)
+        improved = score > self._best_of_stage + self._tol
         self._best_of_stage = max(self._best_of_stage, score)
+        self._waited = 0 if improved or self._lowest_loss > PLATEAU * self._first_loss else self._waited + 1
         return self._waited >= self._patience
 
     def restore_best(self, net: Network) -> None:

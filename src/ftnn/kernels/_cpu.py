@@ -1,7 +1,7 @@
 """Generated kernels on torch tensors: tiles of samples, blocks of outputs or inputs, threads.
 
-Every output element is one sum over the inputs in order, and every gradient one sum over the samples in order, whatever
-the blocks: results do not depend on the number of threads.
+Every output element is one sum over the inputs in order, and every gradient one sum over the samples in
+order, whatever the blocks: results do not depend on the number of threads.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class Steps:
 
 
 def _plain(array: Array, dtype: Any) -> Array:
-    """An array as compiled code knows it. It was compiled for writable ones, though it writes to none of these."""
+    """An array of the kind that compiled code was compiled for: writable too, though it writes to none."""
     return np.require(array, dtype, ["C", "A", "W"])
 
 
@@ -303,7 +303,7 @@ class Network:
         self._skip[:] = [layer.shape.inputs >= LEAST_INPUTS for layer in self.layers]
 
     def train_in_chunks(self, samples: Samples, order: Array, **settings: Any) -> Iterator[Steps]:
-        """`train` in pieces of a fraction of a second, with the same result: in between, Python can look up."""
+        """`train` in pieces of a fraction of a second, with one result: Python can look up in between."""
         # From one mini-batch on, as nobody knows yet how long it takes.
         first, steps = 0, 1
         while first < len(order):
@@ -317,7 +317,10 @@ class Network:
             steps = max(1, min(4 * steps, int(steps * CHUNK_SECONDS / seconds)))
 
     def predict(self, samples: Samples, upto: int | None = None) -> Array:
-        """The outputs of layer `upto - 1` (default: the last), (samples, out); of hidden ones after the activation."""
+        """The outputs of layer `upto - 1` (default: the last), (samples, out).
+
+        Those of hidden layers are what comes after the activation.
+        """
         upto = len(self.layers) if upto is None else upto
         self._check_features(samples)
         self.forget_poles()
@@ -380,7 +383,7 @@ class MemoryNetwork:
     def load(
         self, matrices: Sequence[Array], bias: Array | None, weight: Array, output_bias: Array | None
     ) -> None:
-        """Take over the memory layer's matrices, (in, hidden), and the linear layer's weight, (outputs, hidden)."""
+        """Take over the memory layer's matrices, (in, hidden), and the linear weight, (outputs, hidden)."""
         self.hidden.load(matrices, bias)
         self.weight[:, : weight.shape[1]] = weight
         self.bias[:] = 0 if output_bias is None else output_bias
@@ -447,23 +450,25 @@ def _wanted(
     targets: Array | None,
     weights: Array | None,
 ) -> tuple[Array, Array, Array]:
-    """Labels, targets and weights as compiled code takes them, which looks up what it is told: empty where unused."""
+    """Labels, targets and weights as compiled code takes them, which does not check: empty where unused."""
     dtype = network.dtype
-    found = np.empty(0, np.int64), np.empty((0, 0), dtype), np.empty(0, dtype)
+    given_labels: Array = np.empty(0, np.int64)
+    given_targets: Array = np.empty((0, 0), dtype)
+    given_weights: Array = np.empty(0, dtype)
     if network.loss == "softmax":
         if labels is None or len(labels) != samples:
             raise ShapeError(f"the softmax needs a label for each of the {samples} samples")
-        found = _plain(labels, np.int64), *found[1:]
-        _check_range("labels", found[0], outputs)
+        given_labels = _plain(labels, np.int64)
+        _check_range("labels", given_labels, outputs)
     else:
         if targets is None or np.shape(targets) != (samples, outputs):
             raise ShapeError(f"squared errors need targets of the shape {(samples, outputs)}")
-        found = found[0], _plain(targets, dtype), found[2]
+        given_targets = _plain(targets, dtype)
     if weights is not None:
         if np.shape(weights) != (samples,):
             raise ShapeError(f"there must be a weight for each of the {samples} samples")
-        found = *found[:2], _plain(weights, dtype)
-    return found
+        given_weights = _plain(weights, dtype)
+    return given_labels, given_targets, given_weights
 
 
 def _check_range(name: str, numbers: Array, stop: int) -> None:

@@ -1,14 +1,15 @@
 """Expressions → vector instructions, and the loops around them.
 
-A kernel evaluates expressions for all (input, sample, output). What depends on parameters alone is computed once
-for an input and a vector of outputs, what depends on x alone once for an input and a vector of samples, and
-only what depends on both inside the innermost loop. `regrouped` orders products so that this finds the most.
+A kernel evaluates expressions for all (input, sample, output). What depends on parameters alone is computed
+once for an input and a vector of outputs, what depends on x alone once for an input and a vector of samples,
+and only what depends on both inside the innermost loop. `regrouped` orders products so that this finds the
+most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from llvmlite import ir
 
@@ -50,7 +51,7 @@ def check_spellings() -> None:
 
 
 def side(expr: Expr) -> Side:
-    """What `expr` depends on: nothing, matrices alone, the input alone, or both (a memory cell counts as both)."""
+    """What `expr` depends on: nothing, matrices alone, the input alone, or both (as does a memory cell)."""
     found = set(names(expr))
     if not found:
         return "number"
@@ -291,16 +292,23 @@ _BASIC: dict[str, Callable[..., ir.Value]] = {
 # --- loops ---
 
 
+def _type(value: Any) -> ir.Type:
+    return value.type
+
+
 def loop(
     v: Vectors,
     stop: ir.Value,
-    body: Callable[[ir.Value, list[ir.Value]], Sequence[ir.Value]],
+    body: Callable[[ir.Value, list[ir.Value]], Sequence[ir.Value] | None],
     carried: Sequence[ir.Value] = (),
     start: ir.Value | None = None,
     step: int = 1,
 ) -> list[ir.Value]:
-    """`for i in range(start, stop, step)`: `body(i, carried)` returns what it carries on; the last is returned."""
-    b = v.builder
+    """`for i in range(start, stop, step)`: `body(i, carried)` gives what it carries on; the last comes back.
+
+    One that carries nothing on may return nothing.
+    """
+    b: Any = v.builder
     first = ir.Constant(I64, 0) if start is None else start
     before = b.block
     inside, after = b.append_basic_block("loop"), b.append_basic_block("after")
@@ -308,11 +316,11 @@ def loop(
     b.position_at_end(inside)
     index = b.phi(I64)
     index.add_incoming(first, before)
-    phis = [b.phi(value.type) for value in carried]
+    phis = [b.phi(_type(value)) for value in carried]
     for phi, value in zip(phis, carried, strict=True):
         phi.add_incoming(value, before)
     with v.scope():
-        results = list(body(index, phis))
+        results = list(body(index, phis) or ())
     following = b.add(index, ir.Constant(I64, step))
     latch = b.block
     index.add_incoming(following, latch)
@@ -320,7 +328,7 @@ def loop(
         phi.add_incoming(value, latch)
     b.cbranch(b.icmp_signed("<", following, stop), inside, after)
     b.position_at_end(after)
-    finals = [b.phi(value.type) for value in carried]
+    finals = [b.phi(_type(value)) for value in carried]
     for final, value, result in zip(finals, carried, results, strict=True):
         final.add_incoming(value, before)
         final.add_incoming(result, latch)
@@ -330,21 +338,21 @@ def loop(
 def when(
     v: Vectors,
     condition: ir.Value,
-    then: Callable[[], Sequence[ir.Value]],
+    then: Callable[[], Sequence[ir.Value] | None],
     otherwise: Sequence[ir.Value] = (),
 ) -> list[ir.Value]:
     """What `then()` gives where the scalar condition holds, else `otherwise`."""
-    b = v.builder
+    b: Any = v.builder
     before = b.block
     inside, after = b.append_basic_block("then"), b.append_basic_block("done")
     b.cbranch(condition, inside, after)
     b.position_at_end(inside)
     with v.scope():
-        results = list(then())
+        results = list(then() or ())
     end = b.block
     b.branch(after)
     b.position_at_end(after)
-    phis = [b.phi(value.type) for value in otherwise]
+    phis = [b.phi(_type(value)) for value in otherwise]
     for phi, value, result in zip(phis, otherwise, results, strict=True):
         phi.add_incoming(value, before)
         phi.add_incoming(result, end)

@@ -1,11 +1,15 @@
+# Numba finds out the types of what compiled functions are given; they are not said twice.
+# pyright: reportMissingParameterType=false, reportUnknownParameterType=false, reportUnusedParameter=false
 """The training epoch around the kernels: compiled once per machine by Numba, for all functions.
 
-It knows no function. Each layer's kernels come as addresses and blocks of arguments, prepared in `_driver.py`; what is
-left to do here is to gather a mini-batch, to call the kernels in order, and the small loops between them: bias,
-activation slopes, the loss. Arrays of all layers lie one behind the other in a flat one, with offsets.
+It knows no function. Each layer's kernels come as addresses and blocks of arguments, prepared in
+`_driver.py`; what is left to do here is to gather a mini-batch, to call the kernels in order, and the small
+loops between them: bias, activation slopes, the loss. Arrays of all layers lie one behind the other in a flat
+one, with offsets.
 
-Names: S samples of a mini-batch, `lists` the samples of each input (see `_templates.py`), `out` a layer's outputs
-(S, width), `g` the error at its sums (vectors, stride, lanes), `down` the error it sends down (in, stride).
+Names: S samples of a mini-batch, `lists` the samples of each input (see `_templates.py`), `out` a layer's
+outputs (S, width), `g` the error at its sums (vectors, stride, lanes), `down` the error it sends down (in,
+stride).
 """
 
 from __future__ import annotations
@@ -29,8 +33,7 @@ _jit = jit(boundscheck=False)
 _jit_sums = jit(boundscheck=False, fastmath={"reassoc", "contract"})
 
 
-@intrinsic
-def _call(typing: Any, address: Any, args: Any) -> Any:  # pyright: ignore[reportUnusedParameter]
+def _call_at(typing: Any, address: Any, args: Any) -> Any:
     """Call the kernel at an address."""
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -42,6 +45,9 @@ def _call(typing: Any, address: Any, args: Any) -> Any:  # pyright: ignore[repor
     return types.void(types.int64, types.int64), emit
 
 
+_call: Any = intrinsic(_call_at)
+
+
 @_jit
 def call_kernel(address: int, args: int) -> None:
     """Call the kernel at an address with the arguments at an address."""
@@ -49,8 +55,8 @@ def call_kernel(address: int, args: int) -> None:
 
 
 @_jit
-def gather(rows, dense, starts, columns, values, n_in, stride, skip, count, index, value):  # pyright: ignore
-    """The first layer's lists of a mini-batch: from compressed rows where there are any, else from dense ones."""
+def gather(rows, dense, starts, columns, values, n_in, stride, skip, count, index, value):
+    """The first layer's lists of a mini-batch: from compressed rows if there are any, else from dense."""
     samples = rows.shape[0]
     if starts.shape[0] == 0:
         for s in range(samples):
@@ -84,7 +90,7 @@ def gather(rows, dense, starts, columns, values, n_in, stride, skip, count, inde
 
 
 @_jit
-def pass_on(out, samples, n, width, stride, skip, count, index, value):  # pyright: ignore
+def pass_on(out, samples, n, width, stride, skip, count, index, value):
     """The next layer's lists from this layer's outputs: zeros last where they are skipped."""
     for j in range(n):
         base = j * stride
@@ -109,14 +115,14 @@ def pass_on(out, samples, n, width, stride, skip, count, index, value):  # pyrig
 
 
 @_jit
-def add_bias(out, samples, width, bias):  # pyright: ignore
+def add_bias(out, samples, width, bias):
     for s in range(samples):
         for o in range(width):
             out[s * width + o] += bias[o]
 
 
 @_jit
-def sent_through(activation, error, y):  # pyright: ignore
+def sent_through(activation, error, y):
     """The error before an activation whose value is y: times its slope there."""
     if activation == LOGISTIC:
         return error * (y * (1 - y))
@@ -127,7 +133,7 @@ def sent_through(activation, error, y):  # pyright: ignore
 
 
 @_jit
-def error_below(activation, out, down, samples, n, width, stride, lanes, g, g_sum):  # pyright: ignore
+def error_below(activation, out, down, samples, n, width, stride, lanes, g, g_sum):
     """g of the layer below from the error sent down to its outputs: times the activation's slope."""
     g_sum[:width] = 0
     for o in range(n):
@@ -141,7 +147,7 @@ def error_below(activation, out, down, samples, n, width, stride, lanes, g, g_su
 
 
 @_jit
-def loss_and_error(loss, out, samples, n, width, stride, lanes, rows, labels, targets, weights, g, g_sum):  # pyright: ignore
+def loss_and_error(loss, out, samples, n, width, stride, lanes, rows, labels, targets, weights, g, g_sum):
     """Σ of the samples' losses, how many are right, and g = ∂Σ/∂(linear output)."""
     total = 0.0
     right = 0
@@ -179,7 +185,7 @@ def loss_and_error(loss, out, samples, n, width, stride, lanes, rows, labels, ta
 
 
 @_jit
-def update_bias(bias, g_sum, n, rate, clip):  # pyright: ignore
+def update_bias(bias, g_sum, n, rate, clip):
     for o in range(n):
         step = g_sum[o]
         if step > clip:
@@ -190,9 +196,9 @@ def update_bias(bias, g_sum, n, rate, clip):  # pyright: ignore
 
 
 @_jit
-def forward(  # pyright: ignore
-    samples, upto, layers, sizes, widths, stride, at, kernels, args, lost, skip, activation, act_kernel, act_args,
-    count, index, value, out, bias,
+def forward(
+    samples, upto, layers, sizes, widths, stride, at, kernels, args, lost, skip, activation, act_kernel,
+    act_args, count, index, value, out, bias,
 ):  # fmt: skip
     """The outputs of layers 0 to `upto - 1` of `layers`, from the first one's lists."""
     for layer in range(upto):
@@ -228,7 +234,7 @@ def forward(  # pyright: ignore
 
 
 @_jit
-def list_all(samples, n, stride, count, index, value):  # pyright: ignore
+def list_all(samples, n, stride, count, index, value):
     """Lists of the non-zero samples, made into lists of all."""
     row = np.zeros(samples, value.dtype)
     for j in range(n):
@@ -243,15 +249,15 @@ def list_all(samples, n, stride, count, index, value):  # pyright: ignore
 
 
 @_jit
-def train(  # pyright: ignore
+def train(
     order, batch, dense, starts, columns, values, labels, targets, weights, loss, rate, clip,
-    layers, sizes, widths, stride, lanes, at, kernels, args, lost, skip, settings, activation, act_kernel, act_args,
-    count, index, value, out, bias, g, g_sum, down, losses,
+    layers, sizes, widths, stride, lanes, at, kernels, args, lost, skip, settings, activation, act_kernel,
+    act_args, count, index, value, out, bias, g, g_sum, down, losses,
 ):  # fmt: skip
     """Mini-batch SGD over the samples `order`; the mean loss of each mini-batch goes to `losses`.
 
-    Returns how many samples were classified rightly, and how many mini-batches were done: fewer than asked if a loss
-    was not finite, in which case that batch updates nothing.
+    Returns how many samples were classified rightly, and how many mini-batches were done: fewer than asked if
+    a loss was not finite, in which case that batch updates nothing.
     """
     right = 0
     steps = (order.shape[0] + batch - 1) // batch
@@ -260,13 +266,13 @@ def train(  # pyright: ignore
         samples = rows.shape[0]
         gather(rows, dense, starts, columns, values, sizes[0], stride, skip[0], count, index, value)
         forward(
-            samples, layers, layers, sizes, widths, stride, at, kernels, args, lost, skip, activation, act_kernel,
-            act_args, count, index, value, out, bias,
+            samples, layers, layers, sizes, widths, stride, at, kernels, args, lost, skip, activation,
+            act_kernel, act_args, count, index, value, out, bias,
         )  # fmt: skip
         last = layers - 1
         total, good = loss_and_error(
-            loss, out[at[last, 2] :], samples, sizes[layers], widths[last], stride, lanes, rows, labels, targets, weights,
-            g[at[last, 4] :], g_sum[at[last, 3] :],
+            loss, out[at[last, 2] :], samples, sizes[layers], widths[last], stride, lanes, rows, labels,
+            targets, weights, g[at[last, 4] :], g_sum[at[last, 3] :],
         )  # fmt: skip
         losses[step] = total / samples
         if not math.isfinite(total):
@@ -282,14 +288,14 @@ def train(  # pyright: ignore
             call_kernel(kernels[layer, 1], args[layer, 1, :].ctypes.data)
             if layer > 0:
                 error_below(
-                    activation, out[at[layer - 1, 2] :], down[at[layer, 5] :], samples, sizes[layer], widths[layer - 1],
-                    stride, lanes, g[at[layer - 1, 4] :], g_sum[at[layer - 1, 3] :],
+                    activation, out[at[layer - 1, 2] :], down[at[layer, 5] :], samples, sizes[layer],
+                    widths[layer - 1], stride, lanes, g[at[layer - 1, 4] :], g_sum[at[layer - 1, 3] :],
                 )  # fmt: skip
     return right, steps
 
 
 @_jit
-def predict(  # pyright: ignore
+def predict(
     order, batch, dense, starts, columns, values, upto,
     layers, sizes, widths, stride, at, kernels, args, lost, skip, activation, act_kernel, act_args,
     count, index, value, out, bias, result,
@@ -300,8 +306,8 @@ def predict(  # pyright: ignore
         samples = rows.shape[0]
         gather(rows, dense, starts, columns, values, sizes[0], stride, skip[0], count, index, value)
         forward(
-            samples, upto, layers, sizes, widths, stride, at, kernels, args, lost, skip, activation, act_kernel,
-            act_args, count, index, value, out, bias,
+            samples, upto, layers, sizes, widths, stride, at, kernels, args, lost, skip, activation,
+            act_kernel, act_args, count, index, value, out, bias,
         )  # fmt: skip
         width = widths[upto - 1]
         here = out[at[upto - 1, 2] :]
@@ -311,7 +317,7 @@ def predict(  # pyright: ignore
 
 
 @_jit_sums
-def weighted_sums(weight, n, y, out):  # pyright: ignore
+def weighted_sums(weight, n, y, out):
     """out = weight[:, :n] @ y[:n]."""
     for o in range(weight.shape[0]):
         total = y[0] * 0
@@ -321,9 +327,9 @@ def weighted_sums(weight, n, y, out):  # pyright: ignore
 
 
 @_jit
-def train_memory(  # pyright: ignore
-    sequence, labels, targets, weights, loss, rate, clip, kernels, args, settings, activation, act_kernel, act_args,
-    cells, x, u, n_hidden, hidden_bias, hidden_g, weight, out, out_bias, g, g_sum, down, losses,
+def train_memory(
+    sequence, labels, targets, weights, loss, rate, clip, kernels, args, settings, activation, act_kernel,
+    act_args, cells, x, u, n_hidden, hidden_bias, hidden_g, weight, out, out_bias, g, g_sum, down, losses,
 ):  # fmt: skip
     """One pass over a sequence, pair by pair: each updates the memory layer and the linear one above it.
 

@@ -1,4 +1,4 @@
-"""Numba as the epoch driver uses it: compiled once per machine, kept in ftnn's own cache, with a line that says so."""
+"""Numba for the epoch driver: compiled once per machine, which a line says, and kept in ftnn's cache."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from numba.core import caching, event
 
 from ftnn.kernels._llvm import cache_folder
 
+_Numbas: Any = caching  # whose methods are typed by what their base classes raise instead of returning
 
-class _Locator(caching._SourceFileBackedLocatorMixin, caching._CacheLocator):
-    """`driver` in ftnn's cache: the package's own folder may be read-only, and the user's Numba cache is not ours."""
+
+class _Locator(_Numbas._SourceFileBackedLocatorMixin, _Numbas._CacheLocator):
+    """`driver` in ftnn's cache: the package may be read-only, and the user's Numba cache is not ours."""
 
     def __init__(self, function: Any, file: str):
         self._py_file = file
@@ -30,7 +32,7 @@ class _Entries(caching.CompileResultCacheImpl):
 
 
 class _Cache(caching.FunctionCache):
-    """Numba's cache, whose key holds its version, the source and the CPU. Damage costs time, and nothing else."""
+    """Numba's cache, whose key holds its version, the source and the CPU. Damage costs time only."""
 
     _impl_class = _Entries
 
@@ -74,7 +76,7 @@ def jit(**options: Any) -> Callable[[Any], Any]:
     """`numba.njit` without the interpreter's lock, with our cache."""
 
     def decorate(function: Any) -> Any:
-        dispatcher = numba.njit(nogil=True, error_model="numpy", **options)(function)
+        dispatcher: Any = numba.njit(nogil=True, error_model="numpy", **options)(function)
         with suppress(OSError, RuntimeError):  # no folder to write to
             dispatcher._cache = _Cache(function)
         return dispatcher

@@ -1,8 +1,9 @@
 """LLVM IR → machine code, kept under a content hash.
 
-The cache holds, for each kernel, its IR as text and its machine code. The key is made of the IR, the versions of what
-compiled it, the flags and the CPU, so an entry is never wrong, only missing. Entries are written whole or not at
-all; one that is damaged is made again. `FTNN_CACHE` names the folder (default: `ftnn` in the user's cache).
+The cache holds, for each kernel, its IR as text and its machine code. The key is made of the IR, the versions
+of what compiled it, the flags and the CPU, so an entry is never wrong, only missing. Entries are written
+whole or not at all; one that is damaged is made again. `FTNN_CACHE` names the folder (default: `ftnn` in the
+user's cache).
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ _compiled: dict[str, Code] = {}
 
 
 def compiled(text: str) -> Code:
-    """The machine code of a module with a function `kernel`: from this process, from the cache, or made now."""
+    """The machine code of a module with a function `kernel`: known here, from the cache, or made now."""
     key = _key(text)
     with _lock:
         found = _compiled.get(key)

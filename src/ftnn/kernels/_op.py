@@ -1,7 +1,7 @@
 """The registered torch operators and their autograd: the only door from torch to the kernels.
 
-`ftnn::transfer` takes the formula as text. Its backward is the operator `ftnn::transfer_backward`, whose own backward
-is the reference's contraction, differentiable to any order.
+`ftnn::transfer` takes the formula as text. Its backward is the operator `ftnn::transfer_backward`, whose own
+backward is the reference's contraction, differentiable to any order.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ def _transfer_op(x: Tensor, matrices: list[Tensor], formula: str, constants: str
             out = _gemm.transfer(found, x, matrices)
             if found.plan.exact or bool(torch.isfinite(out).all()):
                 return out
+            return _reference.transfer(found, x, matrices)  # in the order in which the formula is written
         return _fused(x).transfer(found, x, matrices)
 
 
@@ -97,6 +98,7 @@ def _transfer_backward_op(
             grads = _gemm.transfer_backward(found, grad, x, matrices, names)
             if found.plan.exact or all(bool(torch.isfinite(g).all()) for g in grads):
                 return grads
+            return list(_reference.transfer_backward(found, grad, x, matrices, names))
         return list(_fused(x).transfer_backward(found, grad, x, matrices, names))
 
 

@@ -158,8 +158,9 @@ def _evaluate_in_blocks(contraction: Contraction, tensors: Sequence[Tensor]) -> 
         }
         shape = [part.stop - part.start for part in block.values()]
         found = evaluate(results, values)
-        for total, (_, axes), value in zip(totals, contraction.results, found, strict=True):
-            total[tuple(block[axis] for axis in axes)] += _reduced(value.expand(shape), axes)
+        for total, (_, axes) in zip(totals, contraction.results, strict=True):
+            # Taken out one by one: none may be left when the next block's come.
+            total[tuple(block[axis] for axis in axes)] += _reduced(found.pop(0).expand(shape), axes)
     return totals
 
 

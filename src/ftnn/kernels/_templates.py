@@ -1,16 +1,18 @@
 """The kernels as texts with holes: loops over inputs, vectors of outputs and samples around a function.
 
-Every kernel is `void kernel(int64 *args)`; `args` holds sizes and addresses, in the order of the kernel's `Args`.
-Samples come in tiles. For each input j a tile is a list: the samples whose x_j is not zero, then the
+Every kernel is `void kernel(int64 *args)`; `args` holds sizes and addresses, in the order of the kernel's
+`Args`. Samples come in tiles. For each input j a tile is a list: the samples whose x_j is not zero, then the
 others. F(0) does not depend on the sample, so the others cost one evaluation together.
 
-Layouts: matrices (in, out) with a row length of their own; lists (in, stride); `u`, `g` (vectors, stride, lanes).
+Layouts: matrices (in, out) with a row length of their own; lists (in, stride), where the stride is a number
+of whole vectors; `u`, `g` (vectors, stride, lanes). What lies between two rows is neither read nor written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from typing import Any
 
 from llvmlite import ir
 
@@ -37,8 +39,8 @@ from ftnn.kernels._vector import DType, Vectors
 TILE = 64
 """The most samples of one kernel call, unless the kernel is made for more."""
 LEAST_INPUTS = 16
-"""With fewer inputs than this zeros are not skipped: a sum of few F(x) may be far smaller than the F(0) that skipping
-adds and takes away again, which would cost it its digits."""
+"""With fewer inputs than this zeros are not skipped: a sum of few F(x) may be far smaller than the F(0) that
+skipping adds and takes away again, which would cost it its digits."""
 
 
 class Kernel:
@@ -47,7 +49,7 @@ class Kernel:
     def __init__(self, name: str, dtype: DType, lanes: int):
         self.module = ir.Module(name)
         function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [POINTER]), "kernel")
-        self.builder = ir.IRBuilder(function.append_basic_block("entry"))
+        self.builder: Any = ir.IRBuilder(function.append_basic_block("entry"))
         self.v = Vectors(self.builder, dtype, lanes)
         self.args = function.args[0]
 
@@ -104,7 +106,7 @@ class Kernel:
         return str(self.module)
 
 
-def _untyped(place: ir.Value) -> ir.Value:
+def _untyped(place: Any) -> ir.Value:
     """LLVM's pointers have no type any more; llvmlite still gives one to what is on the stack."""
     place.type = POINTER
     return place
@@ -151,12 +153,11 @@ class Lists:
         if not parts:
             return
 
-        def body(block: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+        def body(block: ir.Value, _: list[ir.Value]) -> None:
             first = k.times(block, k.v.lanes)
             x = k.load(self._value, k.plus(self.row, first))
             for value, table in zip(Emitter(k.v, {symbol(INPUT): x}).evaluate(*parts), tables, strict=True):
                 k.store(value, table, first)
-            return []
 
         loop(k.v, k.vectors(self.listed), body)
 
@@ -183,7 +184,7 @@ class ForwardArgs(IntEnum):
     stride = 3
     count = 4
     index = 5
-    value = 6
+    values = 6
     matrices = 7
     row_length = 8
     u = 9
@@ -197,12 +198,12 @@ class ForwardArgs(IntEnum):
 def forward(program: Program, dtype: DType, lanes: int, tile: int = TILE) -> str:
     """out[s] = F ⊙ x[s], for the samples of a tile and whole vectors of outputs."""
     k = Kernel("forward", dtype, lanes)
-    v, b, A = k.v, k.builder, ForwardArgs  # noqa: N806
+    v, b, A = k.v, k.builder, ForwardArgs
     (form,) = without_cancellation(kernel_form(program))
     value = regrouped(form)
     silent = regrouped(at_zero(form))
     inputs, vectors, stride = k.number(A.inputs), k.number(A.vectors), k.number(A.stride)
-    lists = Lists(k, k.pointer(A.count), k.pointer(A.index), k.pointer(A.value), stride, k.number(A.samples))
+    lists = Lists(k, k.pointer(A.count), k.pointer(A.index), k.pointer(A.values), stride, k.number(A.samples))
     tables, row_length = k.pointers(A.matrices, len(program.matrices)), k.number(A.row_length)
     u, out, out_row_length, lost = (
         k.pointer(A.u),
@@ -218,63 +219,61 @@ def forward(program: Program, dtype: DType, lanes: int, tile: int = TILE) -> str
     total = folded("add", sum_name if silent is ZERO else call("sub", sum_name, silent_name), value)
     base = _untyped(b.alloca(v.type, size=vectors)) if silent is not ZERO else None
 
-    def clear(place: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+    def clear(place: ir.Value, _: list[ir.Value]) -> None:
         k.store(zero, u, k.times(place, lanes))
-        return []
 
     loop(v, k.times(vectors, stride), clear)
     if base is not None:
-        loop(v, vectors, lambda vec, _: [b.store(zero, k.at(base, v.type, vec))][:0])
+        loop(v, vectors, lambda vec, _: k.store(zero, base, k.times(vec, lanes)))
 
-    def each_input(j: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+    def each_input(j: ir.Value, _: list[ir.Value]) -> None:
         lists.at(j)
         lists.tabulate(by_x, rooms)
         row = k.times(j, row_length)
 
-        def each_vector(vec: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+        def each_vector(vec: ir.Value, _: list[ir.Value]) -> None:
             place = k.plus(row, k.times(vec, lanes))
             emit = _hoisted(Emitter(v, _matrix_values(k, program, tables, place)), [value, silent])
             given: dict[Expr, ir.Value] = {}
             if base is not None:
+                cell_of_all = k.at(base, v.type, vec)
 
                 def all_zeros_at_once() -> list[ir.Value]:
                     found = emit.evaluate(silent)[0]
-                    cell = k.at(base, v.type, vec)
-                    b.store(v.add(b.load(cell, typ=v.type), found), cell)
+                    b.store(v.add(b.load(cell_of_all, typ=v.type), found), cell_of_all)
                     return [found]
 
                 given[silent_name] = when(v, lists.some_are_zero, all_zeros_at_once, [zero])[0]
             here = k.times(vec, per_vector)
 
-            def each_sample(s: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+            def each_sample(s: ir.Value, _: list[ir.Value]) -> None:
                 cell = k.plus(here, k.times(lists.sample(s), lanes))
                 more = {part: k.broadcast(room, s) for part, room in zip(by_x, rooms, strict=True)}
                 more |= given | {symbol(INPUT): lists.x(s), sum_name: k.load(u, cell)}
                 k.store(emit.also(more).evaluate(total)[0], u, cell)
-                return []
 
             loop(v, lists.listed, each_sample)
-            return []
 
         loop(v, vectors, each_vector)
-        return []
 
     loop(v, inputs, each_input)
 
-    def finish(vec: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+    def finish(vec: ir.Value, _: list[ir.Value]) -> None:
         shared = zero
         if base is not None:
             shared = b.load(k.at(base, v.type, vec), typ=v.type)
             vanishes = v.sub(shared, shared)  # NaN where it is not finite
-            when(v, v.any(v.ne(vanishes, vanishes)), lambda: [b.store(ir.Constant(I64, 1), lost)][:0])
 
-        def each_sample(s: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+            def is_lost() -> None:
+                b.store(ir.Constant(I64, 1), lost)
+
+            when(v, v.any(v.ne(vanishes, vanishes)), is_lost)
+
+        def each_sample(s: ir.Value, _: list[ir.Value]) -> None:
             found = k.load(u, k.plus(k.times(vec, per_vector), k.times(s, lanes)))
             k.store(v.add(found, shared), out, k.plus(k.times(s, out_row_length), k.times(vec, lanes)))
-            return []
 
         loop(v, lists.samples, each_sample)
-        return []
 
     loop(v, vectors, finish)
     return k.finish()
@@ -287,7 +286,7 @@ class BackwardArgs(IntEnum):
     stride = 3
     count = 4
     index = 5
-    value = 6
+    values = 6
     matrices = 7
     row_length = 8
     g = 9
@@ -318,9 +317,9 @@ def backward(
     update: bool,
     tile: int = TILE,
 ) -> str:
-    """Gradients of Σ g·(F ⊙ x) by x and by every parameter, in one pass; or the SGD update in place of the latter."""
+    """Gradients of Σ g·(F ⊙ x) by x and every parameter in one pass; or the SGD update instead of these."""
     k = Kernel("update" if update else "backward", dtype, lanes)
-    v, b, A = k.v, k.builder, BackwardArgs  # noqa: N806
+    v, b, A = k.v, k.builder, BackwardArgs
     form = kernel_form(program)
     names = (*(program.parameters if by_parameters else ()), *((INPUT,) if by_x else ()))
     found = dict(
@@ -335,34 +334,33 @@ def backward(
     shared = any(part is not ZERO for part in inner_at_zero)
 
     inputs, vectors, stride = k.number(A.inputs), k.number(A.vectors), k.number(A.stride)
-    lists = Lists(k, k.pointer(A.count), k.pointer(A.index), k.pointer(A.value), stride, k.number(A.samples))
+    lists = Lists(k, k.pointer(A.count), k.pointer(A.index), k.pointer(A.values), stride, k.number(A.samples))
     tables, row_length = k.pointers(A.matrices, len(program.matrices)), k.number(A.row_length)
     g, g_sum = k.pointer(A.g), k.pointer(A.g_sum)
-    if by_parameters and not update:
-        gradients = k.pointers(A.gradients, len(program.parameters))
-        gradient_row_length = k.number(A.gradient_row_length)
-        accumulate = b.icmp_signed("!=", k.number(A.accumulate), ir.Constant(I64, 0))
-    if by_x:
-        dx, dx_row_length = k.pointer(A.dx), k.number(A.dx_row_length)
-        dx_at_zero = b.icmp_signed("!=", k.number(A.dx_at_zero), ir.Constant(I64, 0))
-        partial = k.room(tile * lanes)
+    gradients = k.pointers(A.gradients, len(program.parameters) if by_parameters and not update else 0)
+    gradient_row_length = k.number(A.gradient_row_length)
+    accumulate = b.icmp_signed("!=", k.number(A.accumulate), ir.Constant(I64, 0))
+    dx, dx_row_length = k.pointer(A.dx), k.number(A.dx_row_length)
+    dx_at_zero = b.icmp_signed("!=", k.number(A.dx_at_zero), ir.Constant(I64, 0))
+    partial = k.room(tile * lanes if by_x else 0)
+    zero = v.const(0.0)
+    rate = clip = zero
     if update:
         rate, clip = (k.broadcast(k.pointer(A.settings), ir.Constant(I64, n)) for n in range(2))
     roots = [*inner, down]
     tabulated = frontier(roots, "input")
     rooms = [k.room(tile + lanes) for _ in tabulated]
     per_vector = k.times(stride, lanes)
-    zero = v.const(0.0)
     g_name, sum_name = symbol("∂"), symbol("∑")  # no parameter is called so
 
-    def each_input(j: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+    def each_input(j: ir.Value, _: list[ir.Value]) -> None:
         lists.at(j)
         lists.tabulate(tabulated, rooms)
         if by_x:
-            loop(v, lists.samples, lambda s, _: [k.store(zero, partial, k.times(s, lanes))][:0])
+            loop(v, lists.samples, lambda s, _: k.store(zero, partial, k.times(s, lanes)))
         row = k.times(j, row_length)
 
-        def each_vector(vec: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+        def each_vector(vec: ir.Value, _: list[ir.Value]) -> None:
             place = k.plus(row, k.times(vec, lanes))
             values = _matrix_values(k, program, tables, place)
             emit = _hoisted(Emitter(v, values), [*roots, *outer, *inner_at_zero, down_at_zero])
@@ -406,13 +404,11 @@ def backward(
                 sums = when(v, lists.some_are_zero, all_zeros_at_once, sums[:-1])
             if by_x and down_at_zero is not ZERO:
 
-                def zeros_too() -> list[ir.Value]:
-                    def each_zero(s: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+                def zeros_too() -> None:
+                    def each_zero(s: ir.Value, _: list[ir.Value]) -> None:
                         send_down(s, error_at(s), emit, down_at_zero)
-                        return []
 
                     loop(v, lists.samples, each_zero, start=lists.listed)
-                    return []
 
                 when(v, b.and_(lists.some_are_zero, dx_at_zero), zeros_too)
             if by_parameters:
@@ -431,19 +427,16 @@ def backward(
                             v, accumulate, lambda table=table, there=there: [k.load(table, there)], [zero]
                         )[0]
                         k.store(v.add(old, total), table, there)
-            return []
 
         loop(v, vectors, each_vector)
         if by_x:
             below = k.times(j, dx_row_length)
 
-            def add_up(s: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+            def add_up(s: ir.Value, _: list[ir.Value]) -> None:
                 total = v.hsum(k.load(partial, k.times(s, lanes)))
                 b.store(total, k.at(dx, v.scalar, k.plus(below, lists.sample(s))))
-                return []
 
             loop(v, lists.samples, add_up)
-        return []
 
     loop(v, inputs, each_input)
     return k.finish()
@@ -473,9 +466,7 @@ def memory_forward(program: Program, dtype: DType, lanes: int) -> str:
     v = k.v
     value = regrouped(program.expr)
     sums, after = k.pointer(MemoryArgs.u), k.pointer(MemoryArgs.after)
-    loop(
-        v, k.number(MemoryArgs.vectors), lambda vec, _: [k.store(v.const(0.0), sums, k.times(vec, lanes))][:0]
-    )
+    loop(v, k.number(MemoryArgs.vectors), lambda vec, _: k.store(v.const(0.0), sums, k.times(vec, lanes)))
 
     def each(vec: ir.Value, place: ir.Value, emit: Emitter, tables: Sequence[ir.Value]) -> None:
         found = emit.evaluate(value)[0]
@@ -509,7 +500,7 @@ def _over_memory(
     each: Callable[[ir.Value, ir.Value, Emitter, Sequence[ir.Value]], None],
 ) -> str:
     """The loops over inputs and vectors of outputs that both memory kernels have."""
-    A = MemoryArgs  # noqa: N806
+    A = MemoryArgs
     vectors, x, before, row_length = (
         k.number(A.vectors),
         k.pointer(A.x),
@@ -518,18 +509,16 @@ def _over_memory(
     )
     tables = k.pointers(A.matrices, len(program.matrices))
 
-    def each_input(j: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+    def each_input(j: ir.Value, _: list[ir.Value]) -> None:
         value = k.broadcast(x, j)
 
-        def each_vector(vec: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+        def each_vector(vec: ir.Value, _: list[ir.Value]) -> None:
             place = k.plus(k.times(j, row_length), k.times(vec, k.v.lanes))
             given = _matrix_values(k, program, tables, place)
             emit = Emitter(k.v, given | {symbol(INPUT): value, symbol(MEMORY): k.load(before, place)})
             each(vec, place, emit, tables)
-            return []
 
         loop(k.v, vectors, each_vector)
-        return []
 
     loop(k.v, k.number(A.inputs), each_input)
     return k.finish()
@@ -546,11 +535,10 @@ def elementwise(expr: Expr, dtype: DType, lanes: int) -> str:
     k = Kernel("map", dtype, lanes)
     source, target = k.pointer(MapArgs.source), k.pointer(MapArgs.target)
 
-    def each(vec: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+    def each(vec: ir.Value, _: list[ir.Value]) -> None:
         place = k.times(vec, lanes)
         x = k.load(source, place)
         k.store(Emitter(k.v, {symbol(INPUT): x}).evaluate(regrouped(expr))[0], target, place)
-        return []
 
     loop(k.v, k.number(MapArgs.vectors), each)
     return k.finish()
@@ -565,7 +553,7 @@ class CollectArgs(IntEnum):
     row_length = 4
     count = 5
     index = 6
-    value = 7
+    values = 7
     least = 8
     """Fewer zeros than this are not worth a list of their own."""
 
@@ -573,18 +561,23 @@ class CollectArgs(IntEnum):
 def collect(dtype: DType, lanes: int) -> str:
     """The lists of a tile from x, (in, samples)."""
     k = Kernel("collect", dtype, lanes)
-    b, A = k.builder, CollectArgs  # noqa: N806
+    b, A = k.builder, CollectArgs
     samples, stride, x, row_length = (
         k.number(A.samples),
         k.number(A.stride),
         k.pointer(A.x),
         k.number(A.row_length),
     )
-    count, index, value, least = k.pointer(A.count), k.pointer(A.index), k.pointer(A.value), k.number(A.least)
+    count, index, value, least = (
+        k.pointer(A.count),
+        k.pointer(A.index),
+        k.pointer(A.values),
+        k.number(A.least),
+    )
     scalar, nothing, one = k.v.scalar, ir.Constant(I64, 0), ir.Constant(I64, 1)
     zero = ir.Constant(scalar, 0.0)
 
-    def each_input(j: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+    def each_input(j: ir.Value, _: list[ir.Value]) -> None:
         source, target = k.times(j, row_length), k.times(j, stride)
 
         def put(place: ir.Value, s: ir.Value, found: ir.Value) -> None:
@@ -604,24 +597,22 @@ def collect(dtype: DType, lanes: int) -> str:
         few = b.icmp_signed("<", b.sub(samples, listed), least)
 
         def all_in_order() -> list[ir.Value]:
-            loop(k.v, samples, lambda s, _: [put(s, s, at(s))][:0])
+            loop(k.v, samples, lambda s, _: put(s, s, at(s)))
             return [samples]
 
         kept = when(k.v, few, all_in_order, [listed])[0]
 
-        def zeros_last() -> list[ir.Value]:
+        def zeros_last() -> None:
             def second_pass(s: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
                 found = at(s)
                 is_zero = b.fcmp_ordered("==", found, zero)
-                when(k.v, is_zero, lambda: [put(carried[0], s, found)][:0])
+                when(k.v, is_zero, lambda: put(carried[0], s, found))
                 return [b.select(is_zero, k.plus(carried[0], one), carried[0])]
 
             loop(k.v, samples, second_pass, [listed])
-            return []
 
         when(k.v, b.not_(few), zeros_last)
         b.store(b.trunc(kept, I32), k.at(count, I32, j))
-        return []
 
     loop(k.v, k.number(A.inputs), each_input)
     return k.finish()
@@ -641,11 +632,11 @@ class PackArgs(IntEnum):
 def pack(dtype: DType, lanes: int) -> str:
     """g, (vectors, stride, lanes), and its sum over the samples, from rows."""
     k = Kernel("pack", dtype, lanes)
-    A = PackArgs  # noqa: N806
+    A = PackArgs
     stride, source, row_length = k.number(A.stride), k.pointer(A.source), k.number(A.row_length)
     g, g_sum, samples = k.pointer(A.g), k.pointer(A.g_sum), k.number(A.samples)
 
-    def each_vector(vec: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+    def each_vector(vec: ir.Value, _: list[ir.Value]) -> None:
         def each_sample(s: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
             found = k.load(source, k.plus(k.times(s, row_length), k.times(vec, lanes)))
             k.store(found, g, k.times(k.plus(k.times(vec, stride), s), lanes))
@@ -653,7 +644,6 @@ def pack(dtype: DType, lanes: int) -> str:
 
         total = loop(k.v, samples, each_sample, [k.v.const(0.0)])[0]
         k.store(total, g_sum, k.times(vec, lanes))
-        return []
 
     loop(k.v, k.number(A.vectors), each_vector)
     return k.finish()

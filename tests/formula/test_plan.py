@@ -1,0 +1,194 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ftnn import Function, catalogue
+from ftnn.formula import Plan
+from ftnn.formula._expr import folded, names, number
+from ftnn.formula._numpy import evaluate
+from ftnn.formula._text import to_text
+from tests.formula.separable import CATALOGUE, SEPARABLE, WRITTEN
+
+
+def plan(formula: str) -> Plan:
+    return (catalogue[formula] if formula in catalogue else Function(formula)).plan
+
+
+# ---- what is lowered
+
+
+@pytest.mark.parametrize(("formula", "gemms"), SEPARABLE.items())
+def test_a_sum_of_products_is_lowered_to_the_fewest_matrix_products(formula: str, gemms: int):
+    found = plan(formula)
+    assert found.kind == "gemm", found.reason
+    assert found.gemms == gemms
+    assert f"{gemms} matrix product" in found.reason
+
+
+@pytest.mark.parametrize("formula", SEPARABLE)
+def test_each_factor_is_of_the_parameters_alone_or_of_the_input_alone(formula: str):
+    found = plan(formula)
+    for g, h in found.terms:
+        assert "x" not in names(g)
+        assert set(names(h)) == {"x"}
+    assert found.constant is None or "x" not in names(found.constant)
+    assert found.common is None or set(names(found.common)) == {"x"}
+
+
+@pytest.mark.parametrize("formula", SEPARABLE)
+def test_the_terms_add_up_to_the_function(formula: str):
+    function = catalogue[formula] if formula in catalogue else Function(formula)
+    total = function.plan.constant or number(0)
+    for g, h in function.plan.terms:
+        total = folded("add", total, folded("mul", g, h))
+    if function.plan.common is not None:
+        total = folded("add", total, function.plan.common)
+    values = dict(zip((*function.parameters, *function.constants), (0.7, -1.3, 0.4, 1.0), strict=False))
+    for x in (-0.8, 0.35, 1.9):
+        if formula == "p*x**2.5" and x < 0:
+            continue
+        expected = evaluate(function.expr, {"x": x, **values})
+        assert evaluate(total, {"x": x, **values}) == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+def test_the_papers_counts():
+    assert {name: plan(name).gemms for name in ("F01", "F03", "F04")} == {"F01": 1, "F03": 2, "F04": 3}
+    for name in ("F19", "F20"):
+        assert (plan(name).gemms, plan(name).constant is not None) == (2, True)
+        assert plan(name).reason == "it is a sum of g(p)·h(x): 2 matrix products and a constant"
+    assert plan("p*sin(x + r)").gemms == 2
+    assert plan("p*exp(x + q)").gemms == 1
+    assert [name for name in catalogue if plan(name).kind == "gemm"] == list(CATALOGUE)
+
+
+def test_there_are_as_many_as_were_promised():
+    assert len(WRITTEN) >= 60
+
+
+# ---- what is not
+
+
+@pytest.mark.parametrize(
+    ("formula", "because"),
+    [
+        ("F05", "exp(q*x) mixes x with parameters"),
+        ("F08", "rect(p*x + q) mixes x with parameters"),
+        ("F12", "sin(q*x + r) mixes x with parameters"),
+        ("F15", "cosh(q*x + r) mixes x with parameters"),
+        ("memory", "it uses C, its own previous value"),
+        ("p*x + tanh(x - q)", "tanh(x - q) mixes x with parameters"),
+        ("p/(x + q)", "p/(x + q) mixes x with parameters"),
+        ("x**p", "x**p mixes x with parameters"),
+        ("(x - q)**5", "(x - q)**5 mixes x with parameters"),
+        ("(p + x)**0.5", "(p + x)**0.5 mixes x with parameters"),
+        ("abs(x - q)", "abs(x - q) mixes x with parameters"),
+        ("where(x > 0, p*x, q*x)", "where(x > 0, p*x, q*x) mixes x with parameters"),
+        ("rect_ada(p*x)", "rect_ada(p*x) mixes x with parameters"),
+        ("(p*x)**100", "(p*x)**100 mixes x with parameters"),
+        ("p*x/x", "divides a factor by itself"),
+        ("p/p*x", "divides a factor by itself"),
+        ("p*x/0", "p*x/0 divides by zero"),
+        ("p*x/(q*x - x*q)", "divides by zero"),
+        ("(1e200*x)*(1e200*p)", "has a coefficient beyond float32"),
+        ("(1e-200*x)*(1e-200*p)", "has a coefficient beyond float32"),
+        ("(p + q + r + s + 1)**2*(x + 1 + p)**3*(x + q)**2", "terms when multiplied out"),
+    ],
+)
+def test_what_is_not_lowered_says_why(formula: str, because: str):
+    found = plan(formula)
+    assert found.kind == "fused"
+    assert because in found.reason
+    assert found.terms == ()
+    assert found.gemms == 0
+
+
+def test_large_powers_do_not_make_large_numbers():
+    assert plan("p*(3*x)**999999999").kind == "gemm"  # of x alone: as it is written
+    assert plan("(3*p*x)**999999999").kind == "fused"
+    assert plan("(p + 3*x)**999999999").kind == "fused"
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "p*" + "sin(" * 190 + "x + q" + ")" * 190,
+        "p*" + "exp(" * 190 + "x + q" + ")" * 190,
+        "p*x" + "".join(f" + sin({n}*x + q)" for n in range(2, 50)),
+        "*".join(f"(p{n} + x)" for n in range(60)),
+        "(" * 100 + "p*x" + ")**2" * 100,
+    ],
+)
+def test_large_formulas_are_planned_without_thinking_for_ever(formula: str):
+    assert plan(formula).kind in ("gemm", "fused")
+
+
+# ---- what it costs
+
+
+@pytest.mark.parametrize(
+    "formula", ["F01", "F02", "F03", "F04", "F17", "p*sin(x)", "p*x + q", "p*sin(x + r)"]
+)
+def test_products_as_they_are_written_are_exact(formula: str):
+    assert plan(formula).exact == (formula != "p*sin(x + r)")
+    assert plan(formula).exponents == ()
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "F19",
+        "(p*x)**2",
+        "p*x*q",
+        "p/x",
+        "p*x/q",
+        "p*exp(x + q)",
+        "where(p > 0, x, q)",
+        "p*x + p*x**2",
+        "2*p*x",
+    ],
+)
+def test_products_put_in_another_order_may_overflow_and_are_looked_at_again(formula: str):
+    assert not plan(formula).exact
+
+
+def test_split_exponents_are_remembered_with_their_powers():
+    def exponents(formula: str) -> list[str]:
+        return sorted(to_text(e) for e in plan(formula).exponents)
+
+    assert exponents("p*exp(x + q)") == ["q", "x"]
+    assert "3*q" in exponents("p*exp(x + q)**3")
+    assert "3*x" in exponents("p*exp(x + q)**3")
+    assert "2*x + x" in exponents("p*exp(x + q)*exp(2*x)*exp(q)")
+    assert exponents("p*exp(x)") == []
+
+
+# ---- and it is the same everywhere
+
+_SHOW = """
+from ftnn import Function, catalogue
+from ftnn.formula._text import to_text
+from tests.formula.separable import SEPARABLE
+for formula in SEPARABLE:
+    plan = (catalogue[formula] if formula in catalogue else Function(formula)).plan
+    rest = [to_text(e) for e in (plan.constant, plan.common, *plan.exponents) if e is not None]
+    print(formula, [(to_text(g), to_text(h)) for g, h in plan.terms], rest, plan.reason)
+"""
+
+
+def test_plans_do_not_depend_on_the_hash_seed():
+    texts: set[str] = set()
+    for seed in "1", "12345":
+        done = subprocess.run(
+            [sys.executable, "-c", _SHOW],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        texts.add(done.stdout)
+    assert len(texts) == 1
+    assert texts.pop().count("\n") == len(SEPARABLE)
