@@ -22,7 +22,7 @@ def step(u: Tensor) -> Tensor:
 
 
 def three_ellipses(function: str, backend: Any) -> tuple[ftnn.nn.Transfer, torch.nn.Linear]:
-    """The paper's network: hidden units that are 1 outside of an ellipse; an output that is 1 inside of any."""
+    """The paper's network: hidden units are 1 outside of an ellipse each, the output is 1 inside of any."""
     hidden = ftnn.nn.Transfer(2, 3, function, dtype=torch.float64, backend=backend)
     output = torch.nn.Linear(3, 1, dtype=torch.float64)
     with torch.no_grad():

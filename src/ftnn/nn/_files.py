@@ -30,7 +30,7 @@ def save(module: nn.Module, path: str | os.PathLike[str], notes: Mapping[str, An
 
     - `module`: a layer or network of ftnn, or an `nn.Sequential` of these with linear layers and activations.
     - `path`: where to; an existing file is replaced only when the new one is whole.
-    - `notes`: anything that JSON can hold, to be kept with it (what its inputs mean, say); `notes_of` reads it.
+    - `notes`: anything that JSON can hold, to be kept with it, such as what its inputs mean; see `notes_of`.
     """
     description = json.dumps(describe(module))
     state = module.state_dict()
