@@ -253,6 +253,31 @@ def test_numbers_zeros_and_ones_are_folded_and_nothing_else(text: str, folded: s
     assert simplify(parse(text)) is parse(folded)
 
 
+SIGNS = """(-x)**2 (-x)**3 (-x)**(-1) (-x)**(-2) (-x)**p (0-x)**3 -x*p x*-p -x*-p -(x-p) -(-x+p) x/-p -x/p
+-(x/-p) x*(-2) (-2)*x -2*-x (-2)**3*x (-x)**1 (-x)**0 x--p x+-p -x-p 0-x 0-(0-x) 0*x/p x*0.5*4 2*(3*x)
+where(x>0,-x,x)*where(x>0,1,0) (-p)*(-q)*(-x) where(x<0,1,0)*-p+where(x<0,p,q) abs(-x) max(-x,-p) min(2,3)*x
+sign(-2)*x 1/2*x x**2**0.5"""
+
+
+@pytest.mark.parametrize("text", SIGNS.split())
+@pytest.mark.parametrize("x", [0.6, -0.6])
+def test_folding_changes_no_value(text: str, x: float):
+    values = {"x": x, "p": 2.0, "q": -0.3}
+    expr = parse(text)
+    if isinstance(
+        expected := oracle.evaluate(expr, values), mpmath.mpf
+    ):  # else it is a root of a negative number
+        assert float(oracle.evaluate(simplify(expr), values)) == pytest.approx(float(expected), rel=1e-15)
+
+
+@settings(max_examples=60)
+@given(smooth_formulas())
+def test_folding_changes_no_value_of_drawn_formulas(expr: Expr):
+    values = {"x": 0.3, "p": -0.7, "q": 0.9, "r": 0.4}
+    expected = float(oracle.evaluate(expr, values))
+    assert float(oracle.evaluate(simplify(expr), values)) == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
 def test_the_slope_of_what_does_not_occur_is_zero():
     assert differentiate(parse("p*x"), "q") is number(0)
     assert differentiate(symbol("x"), "x") is number(1)

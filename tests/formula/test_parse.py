@@ -248,6 +248,12 @@ def test_the_caret_stands_under_a_wide_letter():
     assert carets == "    ^^"  # a full-width letter takes two columns
 
 
+def test_spaces_in_front_do_not_move_the_caret():
+    error = refused("  \n  p*foo(x)")
+    assert error.start == 7
+    assert marked(error) == "foo"
+
+
 def test_line_breaks_count_as_one_space_each_so_that_places_are_right():
     error = refused("p*x\n\t+ foo(x)")
     assert error.start == 7

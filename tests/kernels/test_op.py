@@ -164,16 +164,19 @@ def test_mixed_derivatives_may_be_taken_in_any_order():
             torch.testing.assert_close(second[i][j], second[j][i])
 
 
-def test_a_gradient_that_is_not_asked_for_is_not_made():
-    function = catalogue["F12"]
-    x, (p, q, r) = tensors(function)
-    q.requires_grad_(False)
-    out = transfer(function, x.detach(), [p, q, r])
-    out.sum().backward()
-    assert q.grad is None
-    assert x.grad is None
-    expected = torch.autograd.grad(transfer(function, x, [p, q, r], "reference").sum(), (p, r))
-    torch.testing.assert_close((p.grad, r.grad), expected)
+@pytest.mark.parametrize("needed", ["x", "p", "q", "r", "xq", "pr", "qr", "xpr"])
+@pytest.mark.parametrize("name", ["F04", "F12"])
+def test_a_gradient_that_is_not_asked_for_is_not_made_and_the_others_are_the_same(name: str, needed: str):
+    function = catalogue[name]
+    x, matrices = tensors(function)
+    expected = torch.autograd.grad(transfer(function, x, matrices, "reference").sum(), (x, *matrices))
+    given = [t.detach().requires_grad_(n in needed) for n, t in zip("xpqr", (x, *matrices), strict=True)]
+    transfer(function, given[0], given[1:]).sum().backward()
+    for n, tensor, slope in zip("xpqr", given, expected, strict=True):
+        if n in needed:
+            torch.testing.assert_close(tensor.grad, slope)
+        else:
+            assert tensor.grad is None
 
 
 @pytest.mark.parametrize("backend", ["auto", "cpu"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import ftnn
 from ftnn.kernels import _cpu, _pool
+from ftnn.kernels._program import Program
 from tests.kernels.yardstick import Case, case
 
 ROOT = Path(__file__).parents[2]
@@ -90,40 +91,39 @@ def test_outputs_alone_have_the_bits_that_they_have_among_others():
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_torch_says_how_many_threads_there_are(count: int):
-    seen: set[str] = set()
-    barrier = threading.Barrier(count, timeout=30)  # passes only if so many come at once
+def test_torch_says_how_many_threads_there_are(count: int, monkeypatch: pytest.MonkeyPatch):
+    seen: list[int] = []
 
-    def task() -> None:
-        barrier.wait()
-        seen.add(threading.current_thread().name)
+    def start(team: Any, address: int, threads: int, flags: int) -> None:
+        seen.append(threads)
+        team(address)
 
+    monkeypatch.setattr(_pool, "_torch_threads", lambda: start)
+    given = large()
     with threads(count):
-        _pool.run([task] * count)
-        assert len(seen) == count
+        found = computed(given)
+    assert set(seen) == ({count} if count > 1 else set())
+    with threads(1):
+        assert all(torch.equal(a, b) for a, b in zip(found, computed(given), strict=True))
 
 
-def test_what_is_not_worth_it_stays_in_this_thread():
-    seen: list[threading.Thread] = []
+def test_what_is_not_worth_it_stays_in_this_thread(monkeypatch: pytest.MonkeyPatch):
+    def start(*_: object) -> None:
+        raise AssertionError("no other thread was wanted")
+
+    monkeypatch.setattr(_pool, "_torch_threads", lambda: start)
+    function, x = ftnn.catalogue["F12"], torch.rand(4, 5)
     with threads(3):
-        _pool.run([lambda: seen.append(threading.current_thread())] * 6, parallel=False)
-    assert seen == [threading.current_thread()] * 6
+        matrices = [torch.rand(5, 6) for _ in function.parameters]
+        assert _cpu.transfer(Program(function), x, matrices).shape == (4, 6)
 
 
-def test_an_error_in_any_thread_arrives_when_all_have_ended():
-    done: list[int] = []
-
-    def task(n: int) -> Callable[[], None]:
-        def run() -> None:
-            if n == 1:
-                raise ZeroDivisionError
-            done.append(n)
-
-        return run
-
-    with threads(2), pytest.raises(ZeroDivisionError):
-        _pool.run([task(n) for n in range(4)])
-    assert sorted(done) == [0, 2]  # those of the other thread, and none after the error
+def test_a_pool_of_our_own_serves_where_torchs_threads_cannot_be_had(monkeypatch: pytest.MonkeyPatch):
+    given = large()
+    with threads(3):
+        expected = computed(given)
+        monkeypatch.setattr(_pool, "_torch_threads", lambda: None)
+        assert all(torch.equal(a, b) for a, b in zip(computed(given), expected, strict=True))
 
 
 def test_several_python_threads_at_once_compute_the_same():

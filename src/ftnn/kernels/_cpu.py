@@ -6,9 +6,9 @@ order, whatever the blocks: results do not depend on the number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import cast
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from ftnn.formula._expr import INPUT
 from ftnn.kernels import _templates as templates
 from ftnn.kernels._llvm import Code, compiled, lanes
-from ftnn.kernels._pool import run
+from ftnn.kernels._pool import Call, run
 from ftnn.kernels._program import Program
 from ftnn.kernels._templates import LEAST_INPUTS, TILE
 from ftnn.kernels._vector import DType
@@ -122,7 +122,7 @@ def _tiles(x_t: Tensor, start: int, stop: int, dtype: DType, least: int) -> list
     inputs, batch = x_t.shape
     width, code = lanes(dtype), _collect_code(dtype)
     tiles: list[_Tile] = []
-    tasks: list[Callable[[], None]] = []
+    tasks: list[list[Call]] = []
     for first in range(start, stop, TILE):
         samples = min(TILE, stop - first)
         stride = -(-samples // width) * width
@@ -137,7 +137,7 @@ def _tiles(x_t: Tensor, start: int, stop: int, dtype: DType, least: int) -> list
         tiles.append(tile)
         source = x_t.data_ptr() + first * x_t.element_size()
         args = (inputs, samples, stride, source, batch, *tile.addresses(0), least)
-        tasks.append(partial(code, args))
+        tasks.append([(code, args)])
     run(tasks, parallel=inputs * (stop - start) > SMALL)
     return tiles
 
@@ -176,7 +176,7 @@ def _forward(
     inputs = columns[0].matrices[0].shape[0]
     lost = torch.zeros(1, dtype=torch.int64)
     keep: list[Tensor] = []  # what the addresses point to
-    tasks: list[Callable[[], None]] = []
+    tasks: list[list[Call]] = []
     strips: list[tuple[_Tile, _Columns, Tensor]] = []
     total = sum(tile.samples for tile in tiles) * inputs * out.shape[1]
     parallel = total > SMALL
@@ -207,7 +207,7 @@ def _forward(
                     target.shape[1],
                     lost.data_ptr(),
                 )
-                tasks.append(partial(code, args))
+                tasks.append([(code, args)])
     run(tasks, parallel=parallel)
     for tile, part, target in strips:
         out[tile.first : tile.first + tile.samples, -part.wanted :] = target[:, : part.wanted]
@@ -224,9 +224,11 @@ def transfer_backward(
     matrices = [m.contiguous() for m in matrices]
     out = matrices[0].shape[1]
     by_x, by_parameters = INPUT in wanted, any(name != INPUT for name in wanted)
-    gradients = {name: torch.zeros_like(matrices[0]) for name in program.parameters} if by_parameters else {}
-    down = x.new_zeros(inputs, batch) if by_x else None
-    if batch and inputs and out:
+    filled = bool(batch and inputs and out)  # by the kernels: all of it
+    start_from = torch.empty_like if filled else torch.zeros_like
+    gradients = {name: start_from(matrices[0]) for name in program.parameters} if by_parameters else {}
+    down = start_from(x.t(), memory_format=torch.contiguous_format) if by_x else None
+    if filled:
         code = _backward_code(program, dtype, by_x, by_parameters)
         x_t, grad, least = x.t().contiguous(), grad.contiguous(), _least_zeros(matrices)
         for part in _columns(matrices, width):
@@ -234,8 +236,8 @@ def transfer_backward(
                 errors, found, below = grad, gradients, down
             else:
                 errors = torch.nn.functional.pad(grad[:, out - part.wanted :], (0, width - part.wanted))
-                found = {name: x.new_zeros(inputs, width) for name in gradients}
-                below = torch.zeros_like(down) if down is not None else None
+                found = {name: x.new_empty(inputs, width) for name in gradients}
+                below = torch.empty_like(down) if down is not None else None
             for start in range(0, batch, CHUNK):
                 stop = min(start + CHUNK, batch)
                 tiles = _tiles(x_t, start, stop, dtype, least)
@@ -264,7 +266,7 @@ def _backward(
     width, size = lanes(dtype), errors.element_size()
     inputs = part.matrices[0].shape[0]
     packs: list[tuple[Tensor, Tensor]] = []
-    tasks: list[Callable[[], None]] = []
+    tasks: list[list[Call]] = []
     work = sum(tile.samples for tile in tiles) * inputs * part.vectors * width
     parallel = work > SMALL
     for tile in tiles:
@@ -281,19 +283,22 @@ def _backward(
             g.data_ptr(),
             g_sum.data_ptr(),
         )
-        tasks.append(partial(_pack_code(dtype), args))
+        tasks.append([(_pack_code(dtype), args)])
     run(tasks, parallel=parallel)
 
-    def rows(start: int, stop: int) -> None:
+    kept: list[Tensor] = []  # what the addresses point to
+
+    def rows(start: int, stop: int) -> list[Call]:
         """All tiles, in order, for some of the inputs."""
         table = part.addresses(start, 0, width)
         gradient_row = part.row_length
         targets = torch.tensor(
             [g.data_ptr() + start * gradient_row * size for g in gradients.values()] or [0], dtype=torch.int64
         )
-        for n, (tile, (g, g_sum)) in enumerate(zip(tiles, packs, strict=True)):
-            below = 0 if down is None else down.data_ptr() + (start * down.shape[1] + tile.first) * size
-            code(
+        kept.extend((table, targets))
+        return [
+            (
+                code,
                 (
                     stop - start,
                     part.vectors,
@@ -307,13 +312,15 @@ def _backward(
                     targets.data_ptr(),
                     gradient_row,
                     int(n > 0 or not first),
-                    below,
+                    0 if down is None else down.data_ptr() + (start * down.shape[1] + tile.first) * size,
                     0 if down is None else down.shape[1],
                     1,
                     0,
-                )
+                ),
             )
+            for n, (tile, (g, g_sum)) in enumerate(zip(tiles, packs, strict=True))
+        ]
 
     pieces = torch.get_num_threads() * 4 if parallel else 1
     step = -(-inputs // pieces)
-    run([partial(rows, j, min(j + step, inputs)) for j in range(0, inputs, step)], parallel=parallel)
+    run([rows(j, min(j + step, inputs)) for j in range(0, inputs, step)], parallel=parallel)

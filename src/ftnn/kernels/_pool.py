@@ -1,13 +1,33 @@
-"""Threads for kernels: as many as torch may use, kept between calls."""
+"""Threads for kernels: torch's own, as many as torch may use.
+
+A task is a list of kernel calls, run in order. All tasks go to compiled code at once, which takes them from a
+counter, so that Python is asked once and threads never wait for its lock.
+
+torch's threads belong to GNU's OpenMP, and spin for a while after each operation. Threads of ours beside
+them would find no free core; so where that library is loaded, its threads do our work too. Elsewhere, and in
+forked processes, where it would wait for threads that are not there, a pool of ours does it.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from llvmlite import ir
+
+from ftnn.kernels._llvm import Code, compiled
+
+Call = tuple[Code, tuple[int, ...]]
+"""A kernel and its arguments."""
+
+_PROCESS = os.getpid()
 
 
 @lru_cache(maxsize=4)
@@ -16,23 +36,109 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="ftnn")
 
 
-def run(tasks: Sequence[Callable[[], None]], *, parallel: bool = True) -> None:
+def run(tasks: Sequence[Sequence[Call]], *, parallel: bool = True) -> None:
     """Run independent tasks; `torch.set_num_threads` says on how many threads."""
-    threads = min(torch.get_num_threads(), len(tasks))
-    if threads <= 1 or not parallel:
-        for task in tasks:
-            task()
-        return
-    # This thread takes its share too: one fewer to wake.
-    shares = [tasks[n::threads] for n in range(threads)]
-    waiting = [_pool(os.getpid(), threads - 1).submit(_each, share) for share in shares[1:]]
-    try:
-        _each(shares[0])
-    finally:
+    threads = min(torch.get_num_threads(), len(tasks)) if parallel else 1
+    table, kept = _table(tasks)
+    address = table.ctypes.data
+    team = _team()
+    if threads <= 1:
+        team(address)
+    elif (start := _torch_threads()) is not None and os.getpid() == _PROCESS:
+        start(team, address, threads, 0)
+    else:
+        # This thread takes its share too: one fewer to wake.
+        waiting = [_pool(os.getpid(), threads - 1).submit(team, address) for _ in range(threads - 1)]
+        team(address)
         for one in waiting:
             one.result()
+    del kept  # it was in use until now
 
 
-def _each(tasks: Sequence[Callable[[], None]]) -> None:
-    for task in tasks:
-        task()
+def _table(tasks: Sequence[Sequence[Call]]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """What the team reads: a counter, how many tasks, where each one's calls end, then (kernel, arguments)."""
+    calls = [call for task in tasks for call in task]
+    args = np.array([number for _, given in calls for number in given], np.int64)
+    places = args.ctypes.data + 8 * np.cumsum([0, *(len(given) for _, given in calls[:-1])])
+    ends = np.cumsum([len(task) for task in tasks])
+    pairs = np.empty((len(calls), 2), np.int64)
+    pairs[:, 0] = [code.address for code, _ in calls]
+    pairs[:, 1] = places[: len(calls)]
+    return np.concatenate([[0, len(tasks), 0], ends, pairs.ravel()]).astype(np.int64), args
+
+
+@cache
+def _team() -> Any:
+    """The compiled function that takes tasks and runs their calls until none is left."""
+    code = compiled(_team_text())
+    function: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address)
+    function.code = code  # which lives as long as the function
+    return function
+
+
+def _team_text() -> str:
+    module = ir.Module("team")
+    i64, pointer = ir.IntType(64), ir.PointerType()
+    kernel = ir.FunctionType(ir.VoidType(), [pointer])
+    function = ir.Function(module, kernel, "kernel")
+    entry, take, task, each, end = (
+        function.append_basic_block(n) for n in ("entry", "take", "task", "each", "end")
+    )
+    b: Any = ir.IRBuilder(entry)
+
+    def at(index: ir.Value) -> ir.Value:
+        return b.gep(function.args[0], [index], source_etype=i64)
+
+    def number(value: int) -> ir.Value:
+        return ir.Constant(i64, value)
+
+    count = b.load(at(number(1)), typ=i64)
+    pairs = b.add(count, number(3))
+    b.branch(take)
+    b.position_at_end(take)
+    mine = b.atomic_rmw("add", at(number(0)), number(1), "acq_rel")
+    b.cbranch(b.icmp_signed("<", mine, count), task, end)
+    b.position_at_end(task)
+    first = b.load(at(b.add(mine, number(2))), typ=i64)
+    last = b.load(at(b.add(mine, number(3))), typ=i64)
+    b.branch(each)
+    b.position_at_end(each)
+    call = b.phi(i64)
+    call.add_incoming(first, task)
+    place = b.add(pairs, b.mul(call, number(2)))
+    address = b.load(at(place), typ=pointer)
+    b.call(_Callee(address, kernel), [b.load(at(b.add(place, number(1))), typ=pointer)])
+    following = b.add(call, number(1))
+    call.add_incoming(following, each)
+    b.cbranch(b.icmp_signed("<", following, last), each, take)
+    b.position_at_end(end)
+    b.ret_void()
+    return str(module)
+
+
+class _Callee:
+    """A pointer that is called: llvmlite wants to know the type of the function behind it."""
+
+    def __init__(self, address: Any, kind: ir.FunctionType):
+        self._address = address
+        self.function_type = kind
+        self.type = ir.PointerType()
+        self.calling_convention = ""
+
+    def get_reference(self) -> str:
+        return self._address.get_reference()
+
+
+@cache
+def _torch_threads() -> Any:
+    """`GOMP_parallel` of the OpenMP library that torch has loaded; None where it is another."""
+    for path in sorted((Path(torch.__file__).parent / "lib").glob("libgomp*")):
+        try:
+            library = ctypes.CDLL(str(path))
+            start = library.GOMP_parallel
+        except (OSError, AttributeError):
+            continue
+        start.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+        start.restype = None
+        return start
+    return None
