@@ -31,7 +31,11 @@ from ftnn.estimators._stopping import Stopping
 from ftnn.training import Epoch
 
 QUICK: dict[str, Any] = {"hidden_layer_sizes": (12,), "epochs": 5, "fine_tuning_epochs": 2, "random_state": 0}
-ACTIVATIONS = {"logistic": lambda x: 1 / (1 + np.exp(-x)), "relu": lambda x: np.maximum(x, 0), "tanh": np.tanh}
+ACTIVATIONS = {
+    "logistic": lambda x: 1 / (1 + np.exp(-x)),
+    "relu": lambda x: np.maximum(x, 0),
+    "tanh": np.tanh,
+}
 
 
 def classifier(**given: Any) -> FTNNClassifier:
@@ -80,8 +84,12 @@ def test_scikit_learns_checks_pass(estimator: Any, check: Any):
         FTNNRegressor(),
         FTNNClassifier(function="F12"),
         FTNNRegressor(function="F12"),
-        FTNNClassifier(hidden_layer_sizes=(20, 20), solver="joint", function=["F08", "p*tanh(q*x)"], dtype="float64"),
-        FTNNRegressor(hidden_layer_sizes=(20, 20), solver="joint", function=["F08", "p*tanh(q*x)"], dtype="float64"),
+        FTNNClassifier(
+            hidden_layer_sizes=(20, 20), solver="joint", function=["F08", "p*tanh(q*x)"], dtype="float64"
+        ),
+        FTNNRegressor(
+            hidden_layer_sizes=(20, 20), solver="joint", function=["F08", "p*tanh(q*x)"], dtype="float64"
+        ),
     ]
 )
 def test_scikit_learns_checks_pass_with_the_defaults_and_with_other_parameters(estimator: Any, check: Any):
@@ -157,7 +165,9 @@ def test_constant_targets_and_one_sample_are_learned():
     x = np.random.default_rng(0).normal(size=(30, 3))
     found = regressor(epochs=200, gamma=-4).fit(x, np.full(30, 7.25))
     np.testing.assert_allclose(found.predict(x), 7.25, atol=0.05)
-    np.testing.assert_allclose(regressor(epochs=200, gamma=-4).fit(x[:1], [3.0]).predict(x[:1]), 3.0, atol=0.05)
+    np.testing.assert_allclose(
+        regressor(epochs=200, gamma=-4).fit(x[:1], [3.0]).predict(x[:1]), 3.0, atol=0.05
+    )
 
 
 def test_several_targets_are_learned_together():
@@ -178,7 +188,9 @@ def test_several_targets_are_learned_together():
 
 def test_without_hidden_layers_they_are_linear_models():
     x, y = diabetes()
-    linear = FTNNRegressor(hidden_layer_sizes=(), gamma=-6, epochs=400, batch_size=64, random_state=0).fit(x, y)
+    linear = FTNNRegressor(hidden_layer_sizes=(), gamma=-6, epochs=400, batch_size=64, random_state=0).fit(
+        x, y
+    )
     np.testing.assert_allclose(linear.predict(x), LinearRegression().fit(x, y).predict(x), atol=12)
     x, y = iris()
     found = FTNNClassifier(hidden_layer_sizes=(), gamma=-2, epochs=300, random_state=0).fit(x[:, :2], y)
@@ -218,7 +230,9 @@ def test_predictions_do_not_depend_on_the_samples_beside():
 # --- samples and weights ---
 
 
-@pytest.mark.parametrize("given", [{}, {"solver": "joint", "function": "F12"}, {"hidden_layer_sizes": (5, 5)}])
+@pytest.mark.parametrize(
+    "given", [{}, {"solver": "joint", "function": "F12"}, {"hidden_layer_sizes": (5, 5)}]
+)
 @pytest.mark.parametrize("make", [classifier, regressor])
 def test_a_weight_is_a_repetition_and_the_order_does_not_matter(make: Any, given: Any):
     rng = np.random.default_rng(0)
@@ -279,7 +293,11 @@ def test_order_tells_every_difference():
     samples = Samples(x, rng.integers(0, 3, 200), rng.integers(1, 3, 200).astype(float))
     rows = rng.permutation(200)
     one, other = samples.in_order(), samples.take(rows).in_order()
-    for a, b, c in ((one.x, other.x, samples.x), (one.y, other.y, samples.y), (one.weights, other.weights, None)):
+    for a, b, c in (
+        (one.x, other.x, samples.x),
+        (one.y, other.y, samples.y),
+        (one.weights, other.weights, None),
+    ):
         np.testing.assert_array_equal(a, b)
         assert c is None or not np.array_equal(a, c)
     columns = np.column_stack([samples.x, samples.y, samples.weights])
@@ -445,7 +463,13 @@ def test_the_best_network_is_remembered_of_the_whole_ones():
 def test_early_stopping_takes_the_parameters_that_validated_best(solver: Any, sizes: Any):
     x, y = iris()
     y = np.where(np.random.default_rng(0).random(len(y)) < 0.2, 0, y)  # noise, to be overfitted
-    given = {"hidden_layer_sizes": sizes, "solver": solver, "gamma": -1, "n_iter_no_change": 4, "activation": "tanh"}
+    given = {
+        "hidden_layer_sizes": sizes,
+        "solver": solver,
+        "gamma": -1,
+        "n_iter_no_change": 4,
+        "activation": "tanh",
+    }
     found = FTNNClassifier(
         early_stopping=True, validation_fraction=0.3, epochs=60, random_state=0, **given
     ).fit(x, y)
@@ -612,7 +636,9 @@ def test_it_tells_how_it_goes_if_asked():
 
 def test_a_run_that_diverges_warns_and_leaves_finite_parameters():
     x, y = load_digits(return_X_y=True)  # from 0 to 16
-    with pytest.warns(ConvergenceWarning, match=r"not finite in layer-wise.*Try a smaller gamma: 5;.*StandardScaler"):
+    with pytest.warns(
+        ConvergenceWarning, match=r"not finite in layer-wise.*Try a smaller gamma: 5;.*StandardScaler"
+    ):
         found = classifier(function="F04", gamma=6, clip=None).fit(x, y)
     assert found.history_.failed is not None
     assert all(np.isfinite(array).all() for array in parameters_of(found))
@@ -689,7 +715,10 @@ NAN = np.where(np.arange(3) == 1, np.nan, X)
 def test_wrong_parameters_are_refused_by_name_when_fitting(given: Any, message: str):
     for made in (FTNNClassifier(**given), FTNNRegressor(**given)):
         assert made.get_params()[next(iter(given))] is next(iter(given.values()))  # and not before
-        for learn in (made.fit, lambda x, y, made=made: made.partial_fit(x, y, **CLASSES.get(type(made), {}))):
+        for learn in (
+            made.fit,
+            lambda x, y, made=made: made.partial_fit(x, y, **CLASSES.get(type(made), {})),
+        ):
             with pytest.raises((ValueError, TypeError), match=message):
                 learn(X, Y)
 
@@ -704,7 +733,12 @@ def test_errors_of_ours_are_of_both_families():
 
 
 def test_numbers_may_be_numpys():
-    given = {"hidden_layer_sizes": np.array([4, 3]), "epochs": np.int64(2), "gamma": np.float32(-2), "clip": None}
+    given = {
+        "hidden_layer_sizes": np.array([4, 3]),
+        "epochs": np.int64(2),
+        "gamma": np.float32(-2),
+        "clip": None,
+    }
     found = FTNNClassifier(**given, batch_size=np.int32(7), random_state=np.int64(3)).fit(X, Y)
     assert [layer.out_features for layer in found.network_.layers] == [4, 3]
     assert classifier(hidden_layer_sizes=5).fit(X, Y).network_.layers[0].out_features == 5

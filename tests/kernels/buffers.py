@@ -86,7 +86,7 @@ class Bench:
         value = self.room(inputs, stride)
         value[:] = np.nan
         code = compiled(_templates.collect, self.dtype, self.width)
-        self.call(code, inputs, samples, stride, source, samples + 3, count, index, value, least)
+        self.call(code, inputs, samples, stride, source, samples + 3, count, index, value, least, 1)
         return Tile(x, inputs, samples, stride, (count, index, value))
 
     def pack(self, tile: Tile, vectors: int) -> tuple[Array, Array, Array]:

@@ -86,8 +86,32 @@ def sample() -> F32:
     return np.concatenate([x, WORST, -WORST])
 
 
-# Where an exhaustive run found the largest errors, each function's own and the nearest to multiples of π/2.
-WORST = np.array([0.0], np.float32)
+# Where trying every float32 found the largest error of each function.
+WORST = np.array(
+    [
+        11.740725,
+        6.423664,
+        2.0372186,
+        5.588994,
+        1.0433589,
+        0.34791902,
+        0.520089,
+        0.063236244,
+        3.465644,
+        0.9042963,
+        0.47663775,
+        0.78800714,
+        5450.4106,
+        378.31082,
+        11679.371,
+        5476.5815,
+        7057.5874,
+        7059.158,
+        7.7823367,
+        7106.211,
+    ],
+    np.float32,
+)
 
 SAMPLE = sample()
 
@@ -98,8 +122,8 @@ def test_float32_is_as_near_to_the_truth_as_stated(form: str) -> None:
     with np.errstate(all="ignore"):
         error = ulps(compile_map(emit)(SAMPLE), TRUE[name](SAMPLE.astype(np.float64)))
     worst = error.argmax()
-    assert error[worst] <= ACCURACY[form], f"{error[worst]:.3f} ulp at {SAMPLE[worst]!r}"
-    assert ACCURACY[form] <= 4
+    assert error[worst] <= ACCURACY[form] <= 4, f"{error[worst]:.3f} ulp at {SAMPLE[worst]!r}"
+    assert error[worst] >= ACCURACY[form] - 0.01  # the largest error is among the sample, and no less is true
 
 
 def test_the_stated_accuracy_is_in_the_docstring() -> None:

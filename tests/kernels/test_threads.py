@@ -217,6 +217,32 @@ def _layer(formula: str, x: Tensor, matrices: list[Tensor]) -> Tensor:
     return ftnn.kernels.transfer(ftnn.Function(formula), x, matrices)
 
 
+FORKED = """
+import multiprocessing, torch, ftnn
+
+def work():
+    layer = ftnn.nn.Transfer(67, 75, "F12")
+    assert torch.get_num_threads() == 2 and layer(torch.randn(300, 67)).isfinite().all()
+
+torch.set_num_threads(2)
+torch.sin(torch.randn(2_000_000))  # torch has its threads by now, and ftnn's kernels are not loaded yet
+child = multiprocessing.get_context("fork").Process(target=work)
+child.start()
+child.join(60)
+print(child.exitcode)
+if child.exitcode is None:
+    child.kill()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks a process that has threads")
+def test_a_fork_before_the_first_layer_does_not_wait_for_threads_that_are_not_there():
+    ended = subprocess.run(
+        [sys.executable, "-c", FORKED], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert ended.stdout == "0\n", ended.stderr
+
+
 # ---- without LLVM
 
 

@@ -37,7 +37,7 @@ class Estimator(BaseEstimator):
         [`ftnn.Function`][], [`ftnn.Mixed`][], or a list with one for each hidden layer.
     - `hidden_layer_sizes`: the width of each hidden layer; a number for one layer.
     - `activation`: `"logistic"`, `"relu"` or `"tanh"`.
-    - `gamma`: the learning rate is 2^γ; 2^(γ-4) for fine-tuning.
+    - `gamma`: the learning rate is 2^γ; 2^(γ-4) for fine-tuning. If training fails, the warning says what to try.
     - `solver`: `"layerwise"` trains the hidden layers one after the other and then fine-tunes everything;
         `"joint"` trains everything at once.
     - `epochs`: at most, for each hidden layer; of `solver="joint"`, at most in all.
@@ -50,7 +50,7 @@ class Estimator(BaseEstimator):
         them no longer improves, and take the parameters that had the best score.
     - `validation_fraction`: that part; of each class, if there is enough of it.
     - `n_iter_no_change`: a stage ends after so many epochs in a row that improved the loss (with
-        `early_stopping`, the validation score) by no more than `tol`.
+        `early_stopping`, the validation score) by no more than `tol`; but not before the loss has begun to fall.
     - `random_state`: a number for the same result every time, whatever the order of the samples.
     - `verbose`: whether to tell how training goes, on standard error.
     - `dtype`: `"float32"` or `"float64"`, of the parameters and of training. Predictions are float64.
@@ -80,10 +80,10 @@ class Estimator(BaseEstimator):
         *,
         function: AnyFunction | Sequence[AnyFunction] = "F07",
         hidden_layer_sizes: int | Sequence[int] = (100,),
-        activation: Activation = "logistic",
-        gamma: float = 0,
+        activation: Activation = "tanh",
+        gamma: float = -2,
         solver: Literal["layerwise", "joint"] = "layerwise",
-        epochs: int = 15,
+        epochs: int = 200,
         fine_tuning_epochs: int = 15,
         batch_size: int = 16,
         clip: float | None = 1000.0,
@@ -92,7 +92,7 @@ class Estimator(BaseEstimator):
         engine: Literal["auto", "compiled", "torch"] = "auto",
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
-        n_iter_no_change: int = 5,
+        n_iter_no_change: int = 20,
         tol: float = 1e-4,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,

@@ -6,6 +6,7 @@ order, whatever the blocks: results do not depend on the number of threads.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -117,8 +118,10 @@ class _Tile:
         )
 
 
-def _tiles(x_t: Tensor, start: int, stop: int, dtype: DType, least: int) -> list[_Tile]:
-    """The tiles of samples start:stop of x, (in, batch)."""
+def _tiles(
+    x_t: Tensor, start: int, stop: int, dtype: DType, least: int, *, zeros: bool = False
+) -> list[_Tile]:
+    """The tiles of samples start:stop of x, (in, batch); with the zeros listed too, where they are wanted."""
     inputs, batch = x_t.shape
     width, code = lanes(dtype), _collect_code(dtype)
     tiles: list[_Tile] = []
@@ -136,7 +139,7 @@ def _tiles(x_t: Tensor, start: int, stop: int, dtype: DType, least: int) -> list
         )
         tiles.append(tile)
         source = x_t.data_ptr() + first * x_t.element_size()
-        args = (inputs, samples, stride, source, batch, *tile.addresses(0), least)
+        args = (inputs, samples, stride, source, batch, *tile.addresses(0), least, int(zeros))
         tasks.append([(code, args)])
     run(tasks, parallel=inputs * (stop - start) > SMALL)
     return tiles
@@ -144,7 +147,7 @@ def _tiles(x_t: Tensor, start: int, stop: int, dtype: DType, least: int) -> list
 
 def _least_zeros(matrices: Sequence[Tensor]) -> int:
     """How many zeros make a list of their own; never, where a matrix is not finite, as 0·∞ is not 0."""
-    skips = len(matrices[0]) >= LEAST_INPUTS and all(bool(m.sum().isfinite()) for m in matrices)
+    skips = len(matrices[0]) >= LEAST_INPUTS and all(math.isfinite(m.sum().item()) for m in matrices)
     return LEAST_ZEROS if skips else TILE + 1
 
 
@@ -240,7 +243,7 @@ def transfer_backward(
                 below = torch.empty_like(down) if down is not None else None
             for start in range(0, batch, CHUNK):
                 stop = min(start + CHUNK, batch)
-                tiles = _tiles(x_t, start, stop, dtype, least)
+                tiles = _tiles(x_t, start, stop, dtype, least, zeros=by_x)
                 _backward(code, dtype, tiles, part, errors, found, below, first=start == 0)
             if errors is not grad:
                 for name, strip in found.items():

@@ -30,7 +30,7 @@ LINEAR = program("w*x")
 MAX_BATCH = 1024
 CHUNK_SECONDS = 0.3
 """How long compiled code runs before Python looks up."""
-SPARSE = 0.5
+SPARSE = 0.7
 """Data with a smaller share of non-zeros are held compressed."""
 
 _ACTIVATIONS: dict[Activation, int] = {"logistic": _epoch.LOGISTIC, "relu": _epoch.RELU, "tanh": _epoch.TANH}

@@ -11,6 +11,7 @@ forked processes, where it would wait for threads that are not there, a pool of 
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -44,7 +45,7 @@ def run(tasks: Sequence[Sequence[Call]], *, parallel: bool = True) -> None:
     team = _team()
     if threads <= 1:
         team(address)
-    elif (start := _torch_threads()) is not None and os.getpid() == _PROCESS:
+    elif (start := _torch_threads()) is not None and not _may_be_forked():
         start(team, address, threads, 0)
     else:
         # This thread takes its share too: one fewer to wake.
@@ -55,8 +56,13 @@ def run(tasks: Sequence[Sequence[Call]], *, parallel: bool = True) -> None:
     del kept  # it was in use until now
 
 
+def _may_be_forked() -> bool:
+    """Whether torch's threads may have stayed in a parent: also where this file was loaded after the fork."""
+    return os.getpid() != _PROCESS or multiprocessing.parent_process() is not None
+
+
 def _table(tasks: Sequence[Sequence[Call]]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """What the team reads: a counter, how many tasks, where each one's calls end, then (kernel, arguments)."""
+    """What the team reads: a counter, how many tasks, where the calls of each end, (kernel, arguments)."""
     calls = [call for task in tasks for call in task]
     args = np.array([number for _, given in calls for number in given], np.int64)
     places = args.ctypes.data + 8 * np.cumsum([0, *(len(given) for _, given in calls[:-1])])

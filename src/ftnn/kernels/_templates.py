@@ -556,6 +556,8 @@ class CollectArgs(IntEnum):
     values = 7
     least = 8
     """Fewer zeros than this are not worth a list of their own."""
+    zeros = 9
+    """Whether the zeros are listed too, after the others: only an error sent down needs them."""
 
 
 def collect(dtype: DType, lanes: int) -> str:
@@ -576,6 +578,8 @@ def collect(dtype: DType, lanes: int) -> str:
     )
     scalar, nothing, one = k.v.scalar, ir.Constant(I64, 0), ir.Constant(I64, 1)
     zero = ir.Constant(scalar, 0.0)
+
+    zeros = b.icmp_signed("!=", k.number(A.zeros), nothing)
 
     def each_input(j: ir.Value, _: list[ir.Value]) -> None:
         source, target = k.times(j, row_length), k.times(j, stride)
@@ -611,7 +615,7 @@ def collect(dtype: DType, lanes: int) -> str:
 
             loop(k.v, samples, second_pass, [listed])
 
-        when(k.v, b.not_(few), zeros_last)
+        when(k.v, b.and_(b.not_(few), zeros), zeros_last)
         b.store(b.trunc(kept, I32), k.at(count, I32, j))
 
     loop(k.v, k.number(A.inputs), each_input)
