@@ -1,3 +1,7 @@
+# scikit-learn has no types, and what stubs there are refuse what it accepts.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
+# pyright: reportUnknownLambdaType=false
+
 import copy
 import io
 import pickle
@@ -813,7 +817,7 @@ def test_predicting_asks_for_what_was_fitted():
         with pytest.raises(NotFittedError):
             made.predict(X)
         made.fit(X, Y)
-        with pytest.raises(ValueError, match="X has 2 features, but .* is expecting 3 features as input"):
+        with pytest.raises(ValueError, match=r"X has 2 features, but .* is expecting 3 features as input"):
             made.predict(X[:, :2])
         with pytest.raises(ValueError, match="Input X contains NaN"):
             made.predict(NAN)

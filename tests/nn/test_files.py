@@ -95,7 +95,7 @@ def rewrite(
     tensors = kept if tensors is None else tensors
     text = old["model"] if description is None else description
     text = text if isinstance(text, str) else json.dumps(text)
-    new = {**old, "model": text, "digest": _digest(text, tensors), **metadata}
+    new = {**old, "model": text, "digest": _digest(text + old.get("notes", ""), tensors), **metadata}
     path.write_bytes(safetensors.torch.save(tensors, new))
 
 

@@ -37,7 +37,7 @@ class Estimator(BaseEstimator):
         [`ftnn.Function`][], [`ftnn.Mixed`][], or a list with one for each hidden layer.
     - `hidden_layer_sizes`: the width of each hidden layer; a number for one layer.
     - `activation`: `"logistic"`, `"relu"` or `"tanh"`.
-    - `gamma`: the learning rate is 2^γ; 2^(γ-4) for fine-tuning. If training fails, the warning says what to try.
+    - `gamma`: the learning rate is 2^γ; 2^(γ-4) for fine-tuning. If training fails, a warning says what to try.
     - `solver`: `"layerwise"` trains the hidden layers one after the other and then fine-tunes everything;
         `"joint"` trains everything at once.
     - `epochs`: at most, for each hidden layer; of `solver="joint"`, at most in all.
@@ -50,7 +50,7 @@ class Estimator(BaseEstimator):
         them no longer improves, and take the parameters that had the best score.
     - `validation_fraction`: that part; of each class, if there is enough of it.
     - `n_iter_no_change`: a stage ends after so many epochs in a row that improved the loss (with
-        `early_stopping`, the validation score) by no more than `tol`; but not before the loss has begun to fall.
+        `early_stopping`, the validation score) by no more than `tol`; not before the loss has begun to fall.
     - `random_state`: a number for the same result every time, whatever the order of the samples.
     - `verbose`: whether to tell how training goes, on standard error.
     - `dtype`: `"float32"` or `"float64"`, of the parameters and of training. Predictions are float64.

@@ -19,9 +19,9 @@ from ftnn.training import Epoch
 class FTNNRegressor(RegressorMixin, Estimator):
     """A regressor in which every connection is a trainable function instead of a weight.
 
-    Its parameters are those of [`ftnn.estimators.Estimator`][], but for the default of `gamma`: squared errors
-    allow smaller steps only, up to about 2/width where the units saturate. Features should be of about unit size: put a
-    `StandardScaler` before it. Targets may have any size: they are scaled inside.
+    Its parameters are those of [`ftnn.estimators.Estimator`][], but for the default of `gamma`: squared
+    errors allow smaller steps only, up to about 2/width where the units saturate. Features should be of about
+    unit size: put a `StandardScaler` before it. Targets may have any size: they are scaled inside.
 
     **Attributes** after fitting, besides those of every estimator:
 

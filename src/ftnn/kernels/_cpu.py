@@ -230,7 +230,9 @@ def transfer_backward(
     filled = bool(batch and inputs and out)  # by the kernels: all of it
     start_from = torch.empty_like if filled else torch.zeros_like
     gradients = {name: start_from(matrices[0]) for name in program.parameters} if by_parameters else {}
-    down = start_from(x.t(), memory_format=torch.contiguous_format) if by_x else None
+    # Whole vectors write all of it, and a strip adds to what they wrote.
+    below_from = torch.empty_like if out >= width and filled else torch.zeros_like
+    down = below_from(x.t(), memory_format=torch.contiguous_format) if by_x else None
     if filled:
         code = _backward_code(program, dtype, by_x, by_parameters)
         x_t, grad, least = x.t().contiguous(), grad.contiguous(), _least_zeros(matrices)
