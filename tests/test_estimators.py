@@ -21,7 +21,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, loa
 from sklearn.ensemble import AdaBoostClassifier
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.class_weight import compute_sample_weight
@@ -43,7 +43,7 @@ ACTIVATIONS = {
 
 
 def classifier(**given: Any) -> FTNNClassifier:
-    return FTNNClassifier(**{**QUICK, **given})
+    return FTNNClassifier(**{**QUICK, "gamma": -1, **given})
 
 
 def regressor(**given: Any) -> FTNNRegressor:
@@ -80,6 +80,9 @@ def test_scikit_learns_checks_pass(estimator: Any, check: Any):
     check(estimator)
 
 
+DEEP: dict[str, Any] = {"hidden_layer_sizes": (20, 20), "function": ["F03", "F07"], "dtype": "float64"}
+
+
 @ignore_chance
 @pytest.mark.slow
 @parametrize_with_checks(
@@ -88,12 +91,8 @@ def test_scikit_learns_checks_pass(estimator: Any, check: Any):
         FTNNRegressor(),
         FTNNClassifier(function="F12"),
         FTNNRegressor(function="F12"),
-        FTNNClassifier(
-            hidden_layer_sizes=(20, 20), solver="joint", function=["F08", "p*tanh(q*x)"], dtype="float64"
-        ),
-        FTNNRegressor(
-            hidden_layer_sizes=(20, 20), solver="joint", function=["F08", "p*tanh(q*x)"], dtype="float64"
-        ),
+        FTNNClassifier(**DEEP, activation="tanh"),
+        FTNNRegressor(**DEEP, activation="tanh", solver="joint", batch_size=7),
     ]
 )
 def test_scikit_learns_checks_pass_with_the_defaults_and_with_other_parameters(estimator: Any, check: Any):
@@ -191,15 +190,16 @@ def test_several_targets_are_learned_together():
 
 
 def test_without_hidden_layers_they_are_linear_models():
+    given: Any = {"hidden_layer_sizes": (), "dtype": "float64", "random_state": 0, "n_iter_no_change": 10**6}
     x, y = diabetes()
-    linear = FTNNRegressor(hidden_layer_sizes=(), gamma=-6, epochs=400, batch_size=64, random_state=0).fit(
-        x, y
-    )
-    np.testing.assert_allclose(linear.predict(x), LinearRegression().fit(x, y).predict(x), atol=12)
+    x = x[:, :4]
+    found = FTNNRegressor(gamma=-1, epochs=300, batch_size=len(x), **given).fit(x, y)  # gradient descent
+    np.testing.assert_allclose(found.predict(x), LinearRegression().fit(x, y).predict(x), rtol=1e-6)
     x, y = iris()
-    found = FTNNClassifier(hidden_layer_sizes=(), gamma=-2, epochs=300, random_state=0).fit(x[:, :2], y)
-    wanted = LogisticRegression(C=1e6).fit(x[:, :2], y)
-    np.testing.assert_allclose(found.predict_proba(x[:, :2]), wanted.predict_proba(x[:, :2]), atol=0.06)
+    x, y = x[y > 0, :2], y[y > 0]
+    found = FTNNClassifier(gamma=0, epochs=3000, batch_size=len(x), **given).fit(x, y)
+    wanted = LogisticRegression(C=np.inf, tol=1e-10).fit(x, y).predict_proba(x)
+    np.testing.assert_allclose(found.predict_proba(x), wanted, atol=1e-6)
 
 
 @pytest.mark.parametrize("solver", ["layerwise", "joint"])
@@ -213,9 +213,11 @@ def test_both_engines_give_the_same_predictions(solver: Any):
 
 def test_momentum_and_weight_decay_do_something():
     x, y = iris()
-    plain = classifier(solver="joint").fit(x, y)
-    fast = classifier(solver="joint", momentum=0.9).fit(x, y)
-    small = classifier(solver="joint", weight_decay=0.1).fit(x, y)
+    given: Any = {"solver": "joint", "gamma": -4, "epochs": 20}
+    plain = classifier(**given).fit(x, y)
+    fast = classifier(**given, momentum=0.9).fit(x, y)
+    small = classifier(**given, weight_decay=0.1).fit(x, y)
+    assert (plain.history_.engine, fast.history_.engine) == ("compiled", "torch")
     assert fast.loss_ < plain.loss_
     assert torch.linalg.norm(small.network_.output.weight) < torch.linalg.norm(plain.network_.output.weight)
 
@@ -258,6 +260,7 @@ def test_small_equal_weights_are_no_weights():
         assert are_equal(plain, classifier().fit(x, y, sample_weight=np.full(len(y), weight)))
 
 
+@ignore_chance  # nothing but the weights can be learned
 @pytest.mark.parametrize(
     "weights", [(3, 1), (0.75, 0.25), (3e-9, 1e-9), (6000, 2000), (1.5, 0.5), (0.3, 0.1), (30, 10)]
 )
@@ -345,10 +348,12 @@ def test_two_classes_have_one_decision():
 
 @pytest.mark.parametrize("samples", [2, 3, 15, 17])
 def test_few_samples_are_one_short_batch(samples: int):
-    x, y = np.random.default_rng(0).normal(size=(samples, 4)), np.arange(samples) % 2
-    found = FTNNClassifier(epochs=200, random_state=0).fit(x, y)
+    x = np.random.default_rng(0).normal(size=(samples, 4))
+    x[:2, 0] = -1, 1
+    y = np.where(x[:, 0] > 0, "right", "left")
+    found = FTNNClassifier(random_state=0).fit(x, y)
     assert found.score(x, y) == 1
-    assert found.n_iter_ <= 215
+    assert FTNNRegressor(random_state=0).fit(x, x[:, 0]).score(x, x[:, 0]) > 0.9
 
 
 # --- random numbers ---
@@ -376,6 +381,7 @@ def test_torchs_random_numbers_are_left_alone():
 # --- partial_fit ---
 
 
+@ignore_chance  # in so few steps
 def test_partial_fit_is_an_epoch_of_joint_training():
     # With the whole data in one mini-batch the order does not matter.
     x, y = iris()
@@ -392,13 +398,13 @@ def test_partial_fit_is_an_epoch_of_joint_training():
 
 def test_partial_fit_learns_from_pieces_with_some_classes_each():
     x, y = iris()
-    found = FTNNClassifier(random_state=0, gamma=-3)
+    found = FTNNClassifier(random_state=0, gamma=-2)
     rows = np.random.default_rng(0).permutation(len(y))
-    for _ in range(40):
-        for piece in np.array_split(rows, 9):
+    for _ in range(20):
+        for piece in np.array_split(rows, 6):
             found.partial_fit(x[piece], np.array(["a", "b", "c"])[y[piece]], classes=["c", "b", "a"])
     assert found.score(x, np.array(["a", "b", "c"])[y]) > 0.93
-    assert found.n_iter_ == 360
+    assert found.n_iter_ == 120
 
 
 def test_partial_fit_goes_on_from_fit_and_orders_differ():
@@ -416,7 +422,7 @@ def test_partial_fit_goes_on_from_fit_and_orders_differ():
 def test_partial_fit_keeps_the_first_scale_of_targets():
     x, y = diabetes()
     found = regressor()
-    for _ in range(60):
+    for _ in range(30):
         found.partial_fit(x[:200], y[:200]).partial_fit(x[200:], y[200:])
     assert found.target_scaler_.mean_ == pytest.approx(y[:200].mean())
     assert found.score(x, y) > 0.4
@@ -559,9 +565,9 @@ def test_pipelines_searches_and_clones():
 @pytest.mark.slow
 def test_searches_run_in_other_processes():
     x, y = iris()
-    given = {"function": ["F03", ftnn.Function("p*sin(q*x)"), ftnn.Mixed(["F03", "F07"])], "gamma": [-2]}
-    alone = GridSearchCV(classifier(), given, cv=2, error_score="raise").fit(x, y)
-    both = GridSearchCV(classifier(), given, cv=2, error_score="raise", n_jobs=2).fit(x, y)
+    given = {"function": ["F03", ftnn.Function("p*sin(q*x)"), ftnn.Mixed(["F03", "F07"])], "gamma": [-1]}
+    alone = GridSearchCV(classifier(epochs=20), given, cv=2, error_score="raise").fit(x, y)
+    both = GridSearchCV(classifier(epochs=20), given, cv=2, error_score="raise", n_jobs=2).fit(x, y)
     np.testing.assert_allclose(alone.cv_results_["mean_test_score"], both.cv_results_["mean_test_score"])
     assert are_equal(alone.best_estimator_, both.best_estimator_)
 
@@ -643,7 +649,7 @@ def test_a_run_that_diverges_warns_and_leaves_finite_parameters():
     with pytest.warns(
         ConvergenceWarning, match=r"not finite in layer-wise.*Try a smaller gamma: 5;.*StandardScaler"
     ):
-        found = classifier(function="F04", gamma=6, clip=None).fit(x, y)
+        found = classifier(function="F14", gamma=6, clip=None).fit(x, y)
     assert found.history_.failed is not None
     assert all(np.isfinite(array).all() for array in parameters_of(found))
     assert np.isfinite(found.predict_proba(x)).all()
@@ -675,7 +681,7 @@ def test_a_run_that_learns_nothing_warns():
 # --- bad input ---
 
 X = np.random.default_rng(0).normal(size=(20, 3))
-Y = np.arange(20) % 2
+Y = (X[:, 0] > 0).astype(int)
 NAN = np.where(np.arange(3) == 1, np.nan, X)
 
 
@@ -736,6 +742,7 @@ def test_errors_of_ours_are_of_both_families():
     assert isinstance(error.value, ValueError)
 
 
+@ignore_chance  # in so few steps
 def test_numbers_may_be_numpys():
     given = {
         "hidden_layer_sizes": np.array([4, 3]),
@@ -839,13 +846,14 @@ def test_predicting_asks_for_what_was_fitted():
 def test_classifying_well_by_default(load: Any, least: float):
     x, y = load(return_X_y=True)
     pipeline = make_pipeline(StandardScaler(), FTNNClassifier(random_state=0))
-    assert cross_val_score(pipeline, x, y, cv=3, error_score="raise").mean() > least
+    folds = StratifiedKFold(3, shuffle=True, random_state=0)
+    assert cross_val_score(pipeline, x, y, cv=folds, error_score="raise").mean() > least
 
 
 def test_regressing_well_by_default():
     x, y = load_diabetes(return_X_y=True)
     pipeline = make_pipeline(StandardScaler(), FTNNRegressor(random_state=0))
-    assert cross_val_score(pipeline, x, y, cv=3, error_score="raise").mean() > 0.4
+    assert cross_val_score(pipeline, x, y, cv=3, error_score="raise").mean() > 0.35
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (400, 2))
     y = np.sin(3 * x[:, 0]) + x[:, 1] ** 2

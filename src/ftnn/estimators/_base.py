@@ -37,7 +37,8 @@ class Estimator(BaseEstimator):
         [`ftnn.Function`][], [`ftnn.Mixed`][], or a list with one for each hidden layer.
     - `hidden_layer_sizes`: the width of each hidden layer; a number for one layer.
     - `activation`: `"logistic"`, `"relu"` or `"tanh"`.
-    - `gamma`: the learning rate is 2^γ; 2^(γ-4) for fine-tuning. If training fails, a warning says what to try.
+    - `gamma`: the learning rate is 2^γ; 2^(γ-4) for fine-tuning. If training fails, a warning says what
+        to try: wide layers need smaller steps, few samples and slow functions larger ones.
     - `solver`: `"layerwise"` trains the hidden layers one after the other and then fine-tunes everything;
         `"joint"` trains everything at once.
     - `epochs`: at most, for each hidden layer; of `solver="joint"`, at most in all.
@@ -80,10 +81,10 @@ class Estimator(BaseEstimator):
         *,
         function: AnyFunction | Sequence[AnyFunction] = "F07",
         hidden_layer_sizes: int | Sequence[int] = (100,),
-        activation: Activation = "tanh",
-        gamma: float = -2,
+        activation: Activation = "relu",
+        gamma: float = -4,
         solver: Literal["layerwise", "joint"] = "layerwise",
-        epochs: int = 200,
+        epochs: int = 100,
         fine_tuning_epochs: int = 15,
         batch_size: int = 16,
         clip: float | None = 1000.0,
@@ -92,7 +93,7 @@ class Estimator(BaseEstimator):
         engine: Literal["auto", "compiled", "torch"] = "auto",
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
-        n_iter_no_change: int = 20,
+        n_iter_no_change: int = 10,
         tol: float = 1e-4,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,

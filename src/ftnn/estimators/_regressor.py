@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -10,18 +9,16 @@ from sklearn.base import RegressorMixin
 from sklearn.preprocessing import StandardScaler
 
 from ftnn.estimators._base import Estimator
-from ftnn.estimators._parameters import AnyFunction, check_parameters
+from ftnn.estimators._parameters import check_parameters
 from ftnn.estimators._samples import Array, Samples, checked, checked_weights
-from ftnn.nn import Activation
 from ftnn.training import Epoch
 
 
 class FTNNRegressor(RegressorMixin, Estimator):
     """A regressor in which every connection is a trainable function instead of a weight.
 
-    Its parameters are those of [`ftnn.estimators.Estimator`][], but for the default of `gamma`: squared
-    errors allow smaller steps only, up to about 2/width where the units saturate. Features should be of about
-    unit size: put a `StandardScaler` before it. Targets may have any size: they are scaled inside.
+    Its parameters are those of [`ftnn.estimators.Estimator`][]. Features should be of about unit size: put a
+    `StandardScaler` before it. Targets may have any size: they are scaled inside.
 
     **Attributes** after fitting, besides those of every estimator:
 
@@ -33,51 +30,6 @@ class FTNNRegressor(RegressorMixin, Estimator):
     _loss: Literal["softmax", "squared"] = "squared"
     _flat: bool
     """Whether targets were given as (samples,)."""
-
-    def __init__(  # scikit-learn reads the defaults here
-        self,
-        *,
-        function: AnyFunction | Sequence[AnyFunction] = "F07",
-        hidden_layer_sizes: int | Sequence[int] = (100,),
-        activation: Activation = "tanh",
-        gamma: float = -5,
-        solver: Literal["layerwise", "joint"] = "layerwise",
-        epochs: int = 200,
-        fine_tuning_epochs: int = 15,
-        batch_size: int = 16,
-        clip: float | None = 1000.0,
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        engine: Literal["auto", "compiled", "torch"] = "auto",
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 20,
-        tol: float = 1e-4,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool = False,
-        dtype: Literal["float32", "float64"] = "float32",
-    ):
-        super().__init__(
-            function=function,
-            hidden_layer_sizes=hidden_layer_sizes,
-            activation=activation,
-            gamma=gamma,
-            solver=solver,
-            epochs=epochs,
-            fine_tuning_epochs=fine_tuning_epochs,
-            batch_size=batch_size,
-            clip=clip,
-            momentum=momentum,
-            weight_decay=weight_decay,
-            engine=engine,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            n_iter_no_change=n_iter_no_change,
-            tol=tol,
-            random_state=random_state,
-            verbose=verbose,
-            dtype=dtype,
-        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

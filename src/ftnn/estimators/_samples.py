@@ -68,9 +68,7 @@ class Samples:
 
 def checked(estimator: Any, *data: Any, reset: bool, dtype: str, **how: Any) -> Any:
     """Arrays from X, or from X and y, as scikit-learn's `validate_data` has it; it knows no types."""
-    with np.errstate(
-        over="ignore", invalid="ignore"
-    ):  # numbers that are not finite are an error, not a warning
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is an error, no warning
         return validate_data(estimator, *data, reset=reset, dtype=dtype, order="C", **how)
 
 

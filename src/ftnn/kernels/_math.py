@@ -49,8 +49,8 @@ class Elementary:
     """How many vectors it takes. (`powi` takes an int besides.)"""
     ulp: float
     """The largest error of a float32 result, in units of the last place that the true value has (a denormal's
-    is 2^-149), found by trying every float32; for pow and powi many. inf and NaN are where rounding the true
-    value puts them."""
+    is 2^-149). Found by trying every float32; sin, cos and their kin, every one from 2^-13 to 13000 and every
+    101st elsewhere; pow and powi, many. inf and NaN are where rounding the true value puts them."""
 
     def __call__(self, v: Vectors, *operands: ir.Value | int) -> ir.Value:
         return self.emit(v, *operands)
