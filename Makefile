@@ -15,8 +15,8 @@ run: $(READY)  ## train F07 on MNIST as the paper does, and show its accuracy be
 test: static  ## everything: style, types, imports, all tests
 	$(PYTEST)
 
-check: static  ## the daily subset, under two minutes: test, without its slow tests
-	$(PYTEST) -m "not slow"
+check: static  ## the daily subset, under two minutes: without the tests of kernels, training and estimators
+	$(PYTEST) -m "not slow" tests/data tests/formula tests/nn tests/test_cli.py tests/test_errors.py tests/test_project.py
 
 static: $(READY)
 	$(BIN)/ruff check
