@@ -12,8 +12,8 @@ from torch import nn
 import ftnn
 from ftnn.errors import FtnnError
 from ftnn.training import _engines, fit
-from ftnn.training._fit import Settings
 from ftnn.training._problem import make_problem
+from ftnn.training._settings import Settings
 from tests.training.problems import blobs, network
 
 FUNCTIONS = [name for name in ftnn.catalogue if name != "memory"]

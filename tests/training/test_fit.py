@@ -15,7 +15,8 @@ import torch
 from ftnn.errors import DataError, FtnnError, ShapeError
 from ftnn.nn import Network
 from ftnn.training import CheckpointError, Epoch, History, Lines, digest, fit, initialise
-from ftnn.training._fit import Settings, at_chance, stages
+from ftnn.training._outcome import at_chance
+from ftnn.training._settings import Settings, stages
 from tests.training.problems import blobs, network
 
 
@@ -96,18 +97,18 @@ class TestNewbob:
 
     def run(self, monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> tuple[History, list[float]]:
         """A fine-tuning whose epochs have these losses, after a layer-wise training that ended at 1."""
-        from ftnn.training import _fit
+        from ftnn.training import _run
 
         x, y = blobs(samples=16)
         ahead = iter([1.0, *losses])
-        real = _fit._Run._epoch
+        real = _run.Run._epoch
 
         def made_up(self: Any, *given: Any) -> Epoch:
             from dataclasses import replace
 
             return replace(real(self, *given), loss=next(ahead))
 
-        monkeypatch.setattr(_fit._Run, "_epoch", made_up)
+        monkeypatch.setattr(_run.Run, "_epoch", made_up)
         net = network("F03", (3,))
         ends: list[str] = []
         history = fit(

@@ -6,7 +6,7 @@ import json
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import safetensors
@@ -50,6 +50,22 @@ class State:
     """The network's parameters as they were when the stage began, or at the end."""
     engine: dict[str, Array] = field(default_factory=dict[str, Array])
     """What the stage has changed since."""
+
+
+class Keeper(Protocol):
+    """Where a run is kept."""
+
+    def load(self) -> State | None:
+        """What was kept, or None."""
+        ...
+
+    def keep(self, state: State, *, now: bool) -> None:
+        """Take the state of an epoch's end; `now`: of a stage's end, or of the run's."""
+        ...
+
+    def flush(self) -> None:
+        """Let nothing be lost that was taken."""
+        ...
 
 
 class Checkpoint:

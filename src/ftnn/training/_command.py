@@ -16,9 +16,11 @@ from ftnn.data import idx_directory, mnist, paper_cell, read_table
 from ftnn.errors import DataError, FtnnError, ModelFileError
 from ftnn.formula import catalogue
 from ftnn.nn import Network, load, notes_of, save
-from ftnn.training._fit import Settings, digest, fit
+from ftnn.training._fit import fit
 from ftnn.training._history import History
+from ftnn.training._outcome import digest
 from ftnn.training._problem import Array
+from ftnn.training._settings import Settings
 from ftnn.training._streams import initialise
 
 Task = Literal["classification", "regression"]

@@ -1,0 +1,237 @@
+"""A run of training: stage by stage, from any stage that it was left at."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import nn
+
+from ftnn.nn import Network
+from ftnn.nn._network import reset_linear
+from ftnn.training import _engines
+from ftnn.training._checkpoint import Keeper, Position, State
+from ftnn.training._engines import Engine, MakeOptimizer
+from ftnn.training._history import Epoch, History, StageName
+from ftnn.training._outcome import at_chance, loss_of_the_mean, measure
+from ftnn.training._problem import Array, Problem
+from ftnn.training._progress import Reporter
+from ftnn.training._settings import Settings, Stage, stages
+from ftnn.training._streams import Purpose, order, torch_generator
+
+Callback = Callable[[Epoch, Network], bool | None]
+"""Called after each epoch with its record and the network as it is then; True ends the stage."""
+
+_PURPOSES: dict[StageName, Purpose] = {"lwt": Purpose.lwt, "ft": Purpose.ft, "joint": Purpose.joint}
+_NAMES: dict[StageName, str] = {"lwt": "layer-wise training", "ft": "fine-tuning", "joint": "joint training"}
+
+
+class FailedError(Exception):
+    """Carries why training ended."""
+
+    def __init__(self, reason: str, advice: str):
+        super().__init__(reason)
+        self.reason, self.advice = reason, advice
+
+
+class Run:
+    """A run of `fit`, step by step."""
+
+    def __init__(
+        self,
+        net: Network,
+        problem: Problem,
+        settings: Settings,
+        engine: str,
+        optimizer: MakeOptimizer | None,
+        checkpoint: Keeper,
+        callbacks: tuple[Callback, ...],
+    ):
+        self.net, self.problem, self.settings = net, problem, settings
+        self.engine, self.optimizer = engine, optimizer
+        self.checkpoint, self.callbacks = checkpoint, callbacks
+        self.stages = stages(settings, len(net.layers))
+        self.state = State(history=History(engine=engine))
+
+    def through(self, last: int | None, told: Reporter) -> History:
+        """Run from where the checkpoint is to the end of stage number `last`; None: to the end of all."""
+        found = self.checkpoint.load()
+        if found is not None:
+            self.state = found
+            self._load_net(found.net)
+            if found.position.finished:
+                return found.history
+        history = self.state.history
+        wanted = self.stages if last is None else self.stages[: last + 1]
+        try:
+            problem = self.problem
+            for number, stage in enumerate(wanted):
+                begun = self.state.position.stage
+                # Of a stage that is done, only what it gives to a layer that is still to learn is of use.
+                feeds = stage.name == "lwt" and any(
+                    later.name == "lwt" for later in wanted[max(number + 1, begun) :]
+                )
+                if number < begun and not feeds:
+                    continue
+                here = self.problem if stage.name == "ft" else problem
+                engine, head = self._set_up(stage, here)
+                if number >= begun:
+                    self._stage(number, stage, engine, head, here, told)
+                if feeds:
+                    problem = here.below(engine.hidden(here.x), _map(engine.hidden, here.test_x))
+            if len(wanted) == len(self.stages):
+                self._judge(history)
+        except FailedError as failure:
+            history.failed, history.advice = failure.reason, failure.advice
+        self._keep(replace(self.state.position, finished=True), {}, now=True)
+        return history
+
+    # --- setting up ---
+
+    def _set_up(self, stage: Stage, problem: Problem) -> tuple[Engine, nn.Linear]:
+        """The engine of a stage, and the output layer it trains."""
+        layers = self.net.layers if stage.layer == 0 else self.net.layers[stage.layer - 1 : stage.layer]
+        head = self.net.output if stage.layer == 0 else self._fresh_head(stage.layer)
+        made = _engines.make_engine(
+            self.engine, layers, head, self.net.activation, problem, self.settings, self.optimizer
+        )
+        return made, head
+
+    def _fresh_head(self, layer: int) -> nn.Linear:
+        """A new output layer for a hidden one, drawn by seed."""
+        like = self.net.output.weight
+        head = nn.Linear(self.net.layers[layer - 1].out_features, self.net.out_features, dtype=like.dtype)
+        reset_linear(head, torch_generator(self.settings.seed, Purpose.output, layer - 1))
+        return head.to(like.device)
+
+    # --- a stage ---
+
+    def _stage(
+        self, number: int, stage: Stage, engine: Engine, head: nn.Linear, problem: Problem, told: Reporter
+    ) -> None:
+        position = self.state.position
+        if position.stage != number:
+            position = Position(stage=number, loss=position.loss)
+        elif self.state.engine:
+            engine.restore(self.state.engine)
+        rate = stage.rate if position.rate is None else position.rate
+        before_stage = self._net_arrays()
+        last_loss = position.loss
+        for epoch in range(position.epochs + 1, stage.epochs + 1):
+            before = engine.snapshot()
+            try:
+                record = self._epoch(stage, engine, problem, epoch, rate, told)
+            except FailedError:
+                engine.restore(before)
+                self._write_back(stage, engine, head)
+                raise
+            ends = False
+            if stage.name == "ft" and last_loss is not None:
+                gain = last_loss - record.loss
+                if gain < 0:
+                    engine.restore(before)
+                    record, ends = replace(record, undone=True), True
+                elif gain < self.settings.threshold:
+                    rate /= 2
+            if not record.undone:
+                last_loss = record.loss
+            self.state.history.epochs.append(record)
+            told.end(record)
+            if self.callbacks:
+                self._write_back(stage, engine, head)
+                wishes = [callback(record, self.net) for callback in self.callbacks]  # all of them are called
+                ends |= any(wishes)
+            position = Position(number, epoch, rate, last_loss)
+            if ends:
+                break
+            self.state = State(position, self.state.history, before_stage, engine.snapshot())
+            self.checkpoint.keep(self.state, now=False)
+        self._write_back(stage, engine, head)
+        self._keep(Position(stage=number + 1, loss=last_loss), {}, now=True)
+
+    def _write_back(self, stage: Stage, engine: Engine, head: nn.Linear) -> None:
+        """Bring the network up to date."""
+        engine.write_back()
+        if stage.layer == len(self.net.layers) and stage.name == "lwt":
+            # The last hidden layer's output layer stays as the network's.
+            self.net.output.load_state_dict(head.state_dict())
+
+    def _epoch(
+        self,
+        stage: Stage,
+        engine: Engine,
+        problem: Problem,
+        epoch: int,
+        rate: float,
+        told: Reporter,
+    ) -> Epoch:
+        settings = self.settings
+        steps = -(-len(problem.x) // settings.batch_size)
+        told.begin(stage.name, stage.layer, epoch, stage.epochs, steps)
+        samples = order(settings.seed, _PURPOSES[stage.name], stage.layer, epoch, len(problem.x))
+        losses: list[Array] = []
+        right = 0
+        start = time.perf_counter()
+        finite = True
+        for chunk in engine.epoch(samples, rate):
+            losses.append(chunk.losses)
+            right += chunk.right
+            finite = chunk.finite
+            told.advance(len(chunk.losses), float(chunk.losses[-1]))
+        seconds = time.perf_counter() - start
+        if not finite or not all(np.isfinite(array).all() for array in engine.snapshot().values()):
+            what = "a parameter" if finite else "the loss"
+            where = (
+                f"{_NAMES[stage.name]}{f', hidden layer {stage.layer}' if stage.layer else ''}, epoch {epoch}"
+            )
+            raise FailedError(f"{what} was not finite in {where}", f"a smaller gamma: {settings.gamma - 1:g}")
+        accuracy = 100 * right / len(problem.x) if problem.loss == "softmax" else None
+        loss = float(np.concatenate(losses).mean())
+        tested = (None, None)
+        if problem.test_x is not None and problem.test_y is not None:
+            tested = measure(engine.outputs(problem.test_x), problem.test_y, problem.loss)
+        return Epoch(stage.name, stage.layer, epoch, rate, loss, accuracy, *tested, seconds)
+
+    # --- the end ---
+
+    def _judge(self, history: History) -> None:
+        """Mark a run that ends no better than chance, or than always answering the mean."""
+        kept = [epoch for epoch in history.epochs if not epoch.undone]
+        if not kept:
+            return
+        last = kept[-1]
+        if self.problem.loss == "squared":
+            untrained = loss_of_the_mean(self.problem)
+            if untrained == 0 or last.loss <= untrained:
+                return
+            reason = f"the final loss, {last.loss:.4g}, is above {untrained:.4g}, that of the targets' mean"
+        else:
+            accuracy = last.train_accuracy if last.test_accuracy is None else last.test_accuracy
+            classes = self.net.out_features
+            if accuracy is None or accuracy > 100 * at_chance(classes):
+                return
+            untrained = math.log(max(classes, 2))
+            reason = f"the final accuracy, {accuracy:.2f} %, is no better than chance"
+        larger = f"a larger gamma: {self.settings.gamma + 1:g}, or the function's grounded()"
+        smaller = f"a smaller gamma: {self.settings.gamma - 1:g}"
+        raise FailedError(reason, larger if last.loss < 1.05 * untrained else smaller)
+
+    # --- keeping ---
+
+    def _net_arrays(self) -> dict[str, Array]:
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.net.state_dict().items()}
+
+    def _load_net(self, arrays: dict[str, Array]) -> None:
+        self.net.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
+
+    def _keep(self, position: Position, engine: dict[str, Array], *, now: bool) -> None:
+        self.state = State(position, self.state.history, self._net_arrays(), engine)
+        self.checkpoint.keep(self.state, now=now)
+
+
+def _map(function: Callable[[Array], Array], x: Array | None) -> Array | None:
+    return None if x is None else function(x)
