@@ -68,6 +68,7 @@ def fit_sequence(
     clip: float | None = 1000.0,
     engine: EngineName = "auto",
     loss: Loss | None = None,
+    done: int = 0,
     callbacks: Sequence[Callable[[Pass, MemoryNetwork], bool | None]] = (),
 ) -> SequenceHistory:
     """Train on a sequence, again and again, each time from an empty memory.
@@ -83,10 +84,13 @@ def fit_sequence(
         sense with a network made with `through_time=True`: gradients then go back through a window.
     - `clip`: the largest allowed size of each parameter's gradient summed over a window.
     - `engine`: `"compiled"` (window 1), `"torch"`, or `"auto"`.
+    - `done`: how many of the passes the network has behind it; as each begins anew, any can be the first.
     - `callbacks`: called after each pass with its record and the network; True ends the training.
     """
-    if window < 1 or epochs < 0:
-        raise FtnnError(f"window={window!r} must be 1 or more, and epochs={epochs!r} 0 or more")
+    if window < 1 or epochs < 0 or done < 0:
+        raise FtnnError(
+            f"window={window!r} must be 1 or more, and epochs={epochs!r} and done={done!r} 0 or more"
+        )
     dtype = str(net.output.weight.dtype).removeprefix("torch.")
     problem = make_problem(x, y, inputs=net.in_features, outputs=net.out_features, dtype=dtype, loss=loss)
     name = _engines.choose(engine, net, _Settings(clip=clip), None)
@@ -98,7 +102,7 @@ def fit_sequence(
         name = "torch"
     run: Any = (_Compiled if name == "compiled" else _Torch)(net, problem, 2.0**gamma, clip, window)
     history = SequenceHistory(engine=name)
-    for epoch in range(1, epochs + 1):
+    for epoch in range(done + 1, epochs + 1):
         kept = run.snapshot()
         start = time.perf_counter()
         losses, right, finite = run.once()

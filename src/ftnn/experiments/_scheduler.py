@@ -1,0 +1,203 @@
+"""Runs stages over an executor, in an order that their chains allow, and puts what they give into the store.
+
+The process that runs this is the only one that writes to the store. Others with grids of their own may use the
+same store at the same time: what each runs is claimed there, for as long as it says now and then that it is alive.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from ftnn.errors import FtnnError
+from ftnn.experiments._execute import Job, Kept, Outcome, Progress
+from ftnn.experiments._store import Store
+from ftnn.experiments._tasks import Task, with_chains
+from ftnn.experiments._versions import versions
+
+LEASE = 60.0
+"""Seconds for which a claim holds; it is renewed when a third of it is over."""
+ATTEMPTS = 3
+"""How often a stage is tried whose worker was lost."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A worker that ran this stage is gone."""
+
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A stage that raised an error: a fault of ours, not a failed training."""
+
+    key: str
+    error: str
+
+
+Event = Progress | Outcome | Lost | Broken
+
+
+class Executor(Protocol):
+    """Where stages run."""
+
+    @property
+    def slots(self) -> int:
+        """How many at a time."""
+        ...
+
+    def submit(self, job: Job) -> None: ...
+
+    def events(self, seconds: float) -> list[Event]:
+        """What has happened; waits up to so long for something."""
+        ...
+
+    def close(self) -> None:
+        """Stop all that runs."""
+        ...
+
+
+class Watcher(Protocol):
+    """Who is told how it goes."""
+
+    def begin(self, tasks: list[Task], done: int) -> None:
+        """All stages of the grid, of which so many need not be run."""
+        ...
+
+    def started(self, task: Task) -> None: ...
+    def progress(self, task: Task, progress: Progress) -> None: ...
+    def finished(self, task: Task, outcome: Outcome | None) -> None:
+        """None: another process has run it, or it cannot be run since one before it failed."""
+        ...
+
+    def lost(self, task: Task, reason: str) -> None: ...
+
+
+def run(tasks: Iterable[Task], store: Store, executor: Executor, watcher: Watcher) -> None:
+    """Run all these stages that the store does not have, with those that lead to them."""
+    _Grid(list(tasks), store, watcher).run(executor)
+
+
+class _Grid:
+    def __init__(self, wanted: list[Task], store: Store, watcher: Watcher):
+        self._store, self._watcher = store, watcher
+        self._owner = f"{socket.gethostname()} {os.getpid()} {uuid.uuid4().hex[:8]}"
+        self._versions = versions()
+        recorded = store.done()
+        # A cell that is done needs none of its stages: they may not be here, if it was imported.
+        missing = [task for task in wanted if task.key not in recorded]
+        self._tasks = with_chains(missing)
+        self._went_well = {
+            key: well for key, well in recorded.items() if key in self._tasks and self._usable(key)
+        }
+        self._waiting = {key: task for key, task in self._tasks.items() if key not in self._went_well}
+        self._running: dict[str, Task] = {}
+        self._attempts: dict[str, int] = {}
+        self._renewed = time.monotonic()
+        self._looked = 0.0
+        done = len(with_chains(wanted)) - len(self._waiting)
+        watcher.begin(list(with_chains(wanted).values()), done)
+
+    def _usable(self, key: str) -> bool:
+        """Whether a stage that is recorded can be built on: one that was imported has no parameters."""
+        return self._tasks[key].kind != "lwt" or self._store.arrays(key) is not None
+
+    def run(self, executor: Executor) -> None:
+        try:
+            while self._waiting or self._running:
+                self._submit(executor)
+                for event in executor.events(0.2):
+                    self._take(event)
+                self._renew()
+        finally:
+            executor.close()
+            self._store.release(self._owner)
+
+    # --- starting ---
+
+    def _submit(self, executor: Executor) -> None:
+        for key, task in list(self._waiting.items()):
+            if len(self._running) >= executor.slots:
+                return
+            ready = self._ready(task)
+            if ready is None:
+                continue
+            if not ready:
+                del self._waiting[key]
+                self._went_well[key] = False
+                self._watcher.finished(task, None)
+            elif self._store.claim(key, self._owner, LEASE):
+                del self._waiting[key]
+                self._running[key] = task
+                self._watcher.started(task)
+                executor.submit(Job(task, self._before(task), self._store.checkpoint(key)))
+        self._look_at_others()
+
+    def _ready(self, task: Task) -> bool | None:
+        """Whether a stage can be run: None: not yet; False: never, since one before it failed."""
+        before = task.before
+        if before is None:
+            return True
+        well = self._went_well.get(before.key)
+        # Fine-tuning has nothing to do then, but its row ends the cell, and says why it failed.
+        return True if well is False and task.kind == "ft" else well
+
+    def _before(self, task: Task) -> tuple[Kept, ...]:
+        found: list[Kept] = []
+        for part in task.chain:
+            kept = self._store.kept(part)
+            if kept is None:
+                raise FtnnError(f"the store has no parameters of {part.cell}, {part.title}")
+            found.append(kept)
+            if kept.failed:
+                break
+        return tuple(found)
+
+    def _look_at_others(self) -> None:
+        """See what other processes have done of what is still to do here."""
+        if time.monotonic() - self._looked < 1:
+            return
+        self._looked = time.monotonic()
+        for row in self._store.rows(self._waiting):
+            if self._usable(row.key):
+                self._went_well[row.key] = row.failed is None
+                self._watcher.finished(self._waiting.pop(row.key), None)
+
+    # --- what comes back ---
+
+    def _take(self, event: Event) -> None:
+        task = self._running.get(event.key)
+        if task is None:
+            return
+        if isinstance(event, Progress):
+            self._store.keep(event.key, event.checkpoint)
+            self._watcher.progress(task, event)
+            return
+        if isinstance(event, Broken):
+            raise FtnnError(f"{task.cell}, {task.title}, could not be run: {event.error}")
+        del self._running[event.key]
+        if isinstance(event, Lost):
+            self._attempts[event.key] = self._attempts.get(event.key, 0) + 1
+            self._watcher.lost(task, event.reason)
+            if self._attempts[event.key] >= ATTEMPTS:
+                raise FtnnError(
+                    f"{task.cell}, {task.title}, was given up: its worker was lost {ATTEMPTS} times ({event.reason})"
+                )
+            self._waiting = {event.key: task, **self._waiting}
+            return
+        self._store.record(task, event, self._versions)
+        self._went_well[event.key] = event.failed is None
+        self._watcher.finished(task, event)
+
+    def _renew(self) -> None:
+        if time.monotonic() - self._renewed > LEASE / 3:
+            self._renewed = time.monotonic()
+            for key in self._running:
+                self._store.claim(key, self._owner, LEASE)

@@ -1,0 +1,306 @@
+"""The store of results: one SQLite file, a row for each stage, safe with several writers."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import safetensors.numpy
+
+from ftnn.errors import FtnnError
+from ftnn.experiments._execute import Checkpoint, Kept, Outcome
+from ftnn.experiments._tasks import Cell, PiCell, Task, as_text, task_of
+from ftnn.training import Epoch, Pass
+
+VERSION = 1
+_MARK = 0x66746E6E  # "ftnn": SQLite keeps it in the file's header
+_PATIENCE = 20.0  # seconds to wait for another writer
+_SCHEMA = """
+CREATE TABLE stages (
+    key TEXT PRIMARY KEY,
+    task TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    lwt_accuracy REAL,
+    ft_accuracy REAL,
+    loss REAL,
+    failed TEXT,
+    advice TEXT,
+    seconds REAL NOT NULL,
+    cell_seconds REAL,
+    digest TEXT NOT NULL,
+    versions TEXT NOT NULL,
+    finished TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE details (key TEXT PRIMARY KEY, epochs TEXT NOT NULL, arrays BLOB);
+CREATE TABLE checkpoints (key TEXT PRIMARY KEY, notes TEXT NOT NULL, arrays BLOB NOT NULL);
+CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
+"""
+
+
+class StoreError(FtnnError):
+    """A store that cannot be opened, read or written."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known of a stage that is done, without its epochs and parameters."""
+
+    key: str
+    task: Task
+    lwt_accuracy: float | None
+    ft_accuracy: float | None
+    loss: float | None
+    failed: str | None
+    advice: str | None
+    seconds: float
+    """Processor time of this stage."""
+    cell_seconds: float | None
+    """Of the whole cell, where this stage is its last: what it takes alone, with nothing shared."""
+    digest: str
+    versions: dict[str, str]
+    finished: str
+    """When, in UTC."""
+
+
+_COLUMNS = "key, task, lwt_accuracy, ft_accuracy, loss, failed, advice, seconds, cell_seconds, digest, versions, finished"
+
+
+class Store:
+    """A store; a context manager. `Store(path)` makes the file where there is none."""
+
+    def __init__(self, path: str | os.PathLike[str], *, must_exist: bool = False):
+        self.path = Path(path)
+        if must_exist and not self.path.exists():
+            raise StoreError(
+                f"there is no store {self.path}: name one with --store, or run `ftnn reproduce` first"
+            )
+        try:
+            self._db = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
+            self._open()
+        except sqlite3.Error as error:
+            raise self._explained(error) from error
+
+    def _open(self) -> None:
+        mark = int(self._db.execute("PRAGMA application_id").fetchone()[0])
+        version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
+        tables = int(self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+        if mark != _MARK and tables:
+            raise StoreError(f"{self.path} is a database, but no store of ftnn; name another file")
+        if version > VERSION:
+            raise StoreError(
+                f"{self.path} was written by a newer ftnn: it has version {version}, and this one reads versions up "
+                f"to {VERSION}"
+            )
+        if not tables:
+            self._create()
+        # What is in the file survives the death of any process; only a power cut may cost the last moment.
+        self._db.execute("PRAGMA synchronous = NORMAL")
+
+    def _create(self) -> None:
+        self._db.execute("PRAGMA journal_mode = WAL")
+        with self._writing():
+            # Another process may have been quicker.
+            if self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                return
+            for statement in _SCHEMA.strip().split(";\n"):
+                self._db.execute(statement)
+            self._db.execute(f"PRAGMA application_id = {_MARK}")
+            self._db.execute(f"PRAGMA user_version = {VERSION}")
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._db.close()
+
+    # --- reading ---
+
+    def rows(self, keys: Iterable[str] | None = None) -> list[Row]:
+        """All rows, or those of some keys, in the order in which they were finished."""
+        if keys is None:
+            return [
+                _row(found) for found in self._all(f"SELECT {_COLUMNS} FROM stages ORDER BY finished, key")
+            ]
+        wanted = json.dumps(list(keys))
+        found = self._all(
+            f"SELECT {_COLUMNS} FROM stages WHERE key IN (SELECT value FROM json_each(?)) ORDER BY finished, key",
+            wanted,
+        )
+        return [_row(each) for each in found]
+
+    def done(self) -> dict[str, bool]:
+        """The key of each stage that is done, and whether it went well."""
+        return {key: failed is None for key, failed in self._all("SELECT key, failed FROM stages")}
+
+    def epochs(self, key: str) -> tuple[Epoch | Pass, ...]:
+        """What a stage did, epoch by epoch; nothing where it was imported without."""
+        found = self._all("SELECT epochs FROM details WHERE key = ?", key)
+        return read_epochs(found[0][0]) if found else ()
+
+    def all_epochs(self) -> dict[str, str]:
+        """The epochs of every stage as JSON; `read_epochs` reads them."""
+        return dict(self._all("SELECT key, epochs FROM details"))
+
+    def arrays(self, key: str) -> dict[str, Any] | None:
+        """The parameters that a stage trained; None where it was imported without."""
+        found = self._all("SELECT arrays FROM details WHERE key = ?", key)
+        return safetensors.numpy.load(found[0][0]) if found and found[0][0] is not None else None
+
+    def kept(self, task: Task) -> Kept | None:
+        """A stage that is done, as those after it need it; None where it is not, or its parameters are not here."""
+        rows, arrays = self.rows([task.key]), self.arrays(task.key)
+        if not rows or arrays is None:
+            return None
+        epochs = tuple(epoch for epoch in self.epochs(task.key) if isinstance(epoch, Epoch))
+        return Kept(epochs, rows[0].failed, rows[0].advice, rows[0].loss, arrays)
+
+    def checkpoint(self, key: str) -> Checkpoint | None:
+        """A stage in hand."""
+        found = self._all("SELECT notes, arrays FROM checkpoints WHERE key = ?", key)
+        return Checkpoint(json.loads(found[0][0]), safetensors.numpy.load(found[0][1])) if found else None
+
+    # --- writing ---
+
+    def record(self, task: Task, outcome: Outcome, versions: dict[str, str]) -> bool:
+        """Add a stage that is done, whole. False where it was there already: the first one stays."""
+        seconds = outcome.seconds
+        total = None
+        if task.kind != "lwt":
+            before = self.rows(each.key for each in task.chain)
+            total = seconds + sum(row.seconds for row in before)
+        row = Row(
+            task.key,
+            task,
+            outcome.lwt_accuracy,
+            outcome.ft_accuracy,
+            outcome.loss,
+            outcome.failed,
+            outcome.advice,
+            seconds,
+            total,
+            outcome.digest,
+            versions,
+            datetime.now(UTC).isoformat(timespec="milliseconds"),
+        )
+        epochs = json.dumps([asdict(epoch) for epoch in outcome.epochs])
+        return self.add(row, epochs, safetensors.numpy.save(outcome.arrays))
+
+    def add(self, row: Row, epochs: str | None, arrays: bytes | None) -> bool:
+        """Add a row with its epochs as JSON and its parameters as safetensors. False where it was there already.
+
+        What an import without parameters left is completed by one with them.
+        """
+        values = (
+            row.key,
+            as_text(row.task),
+            row.lwt_accuracy,
+            row.ft_accuracy,
+            row.loss,
+            row.failed,
+            row.advice,
+            row.seconds,
+            row.cell_seconds,
+            row.digest,
+            json.dumps(row.versions, sort_keys=True),
+            row.finished,
+            row.task.kind,
+        )
+        with self._writing():
+            marks = ", ".join("?" * len(values))
+            new = self._db.execute(
+                f"INSERT OR IGNORE INTO stages ({_COLUMNS}, kind) VALUES ({marks})", values
+            ).rowcount
+            if epochs is not None:
+                self._db.execute("INSERT OR IGNORE INTO details VALUES (?, ?, ?)", (row.key, epochs, arrays))
+            self._db.execute("DELETE FROM checkpoints WHERE key = ?", (row.key,))
+            self._db.execute("DELETE FROM claims WHERE key = ?", (row.key,))
+        return bool(new)
+
+    def keep(self, key: str, checkpoint: Checkpoint) -> None:
+        """Keep a stage in hand, in place of what was kept of it."""
+        values = (key, json.dumps(checkpoint.notes), safetensors.numpy.save(checkpoint.arrays))
+        with self._writing():
+            self._db.execute("INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?)", values)
+
+    # --- who runs what ---
+
+    def claim(self, key: str, owner: str, seconds: float) -> bool:
+        """Say that `owner` runs a stage for so long. False where it is done, or another said so first."""
+        now = time.time()
+        with self._writing():
+            if self._db.execute("SELECT 1 FROM stages WHERE key = ?", (key,)).fetchone():
+                return False
+            claimed = self._db.execute(
+                "INSERT INTO claims VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, "
+                "until = excluded.until WHERE owner = excluded.owner OR until < ?",
+                (key, owner, now + seconds, now),
+            )
+            return claimed.rowcount == 1
+
+    def release(self, owner: str) -> None:
+        """Take back all that `owner` said."""
+        with self._writing():
+            self._db.execute("DELETE FROM claims WHERE owner = ?", (owner,))
+
+    # --- SQLite ---
+
+    def _all(self, statement: str, *values: Any) -> list[Any]:
+        try:
+            return self._db.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise self._explained(error) from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A transaction that is kept whole or not at all."""
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise self._explained(error) from error
+
+    def _explained(self, error: sqlite3.Error) -> StoreError:
+        text = str(error)
+        hints = {
+            "locked": f"another program has held it for {_PATIENCE:g} seconds; try again when that is done",
+            "readonly": "it cannot be written; copy it, or name another file with --store",
+            "unable to open": "does the folder exist, and can it be written?",
+            "malformed": "it is damaged; what was exported from it can be imported into a new one",
+            "not a database": "it is no SQLite file; name another file with --store",
+            "full": "the disk is full; all that was recorded before is in it",
+        }
+        hint = next((hint for part, hint in hints.items() if part in text), "")
+        return StoreError(f"the store {self.path}: {text}{f' ({hint})' if hint else ''}")
+
+
+def read_epochs(text: str) -> tuple[Epoch | Pass, ...]:
+    given: list[dict[str, Any]] = json.loads(text)
+    return tuple(Epoch(**each) if "stage" in each else Pass(**each) for each in given)
+
+
+def _row(found: tuple[Any, ...]) -> Row:
+    key, task, *rest, versions, finished = found
+    return Row(key, task_of(task), *rest, json.loads(versions), finished)
+
+
+def cell_of(row: Row) -> Cell | PiCell | None:
+    """The cell that a row ends; None for layer-wise training, which several share."""
+    return None if row.task.kind == "lwt" else row.task.cell

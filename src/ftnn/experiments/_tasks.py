@@ -1,0 +1,221 @@
+"""What there is to run: stages of training as data, each with a key that says what it is.
+
+A cell of the paper's tables is a chain of stages: layer-wise training of hidden layer 1, 2, …, and fine-tuning.
+Cells that differ in depth only have their first stages in common, and so these have one key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache, cached_property
+from typing import Any, Literal
+
+from ftnn.errors import FtnnError
+from ftnn.formula import Function, as_function, catalogue
+from ftnn.nn import Activation
+from ftnn.nn._network import ACTIVATIONS
+from ftnn.training import Settings
+
+RESULTS = 1
+"""The version of the results: raised when training gives other numbers than before. Part of every key."""
+
+Kind = Literal["lwt", "ft", "pi"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A network of the paper's first experiment and how it is trained."""
+
+    function: str
+    """A name of the catalogue, or a formula: see `function_of`."""
+    activation: Activation
+    hidden_layers: int
+    gamma: float
+    seed: int = 0
+    data: str = "mnist"
+    """`mnist`, or `mnist:N`: its first N training images and N/5 test images."""
+    epochs: tuple[int, int] = (15, 15)
+    width: int = 128
+    batch_size: int = 16
+
+    def __post_init__(self) -> None:
+        function_of(self.function)
+        self.settings()
+        if self.activation not in ACTIVATIONS:
+            raise FtnnError(f"activation {self.activation!r} is not known: allowed are {_list(ACTIVATIONS)}")
+        if self.hidden_layers < 1 or self.width < 1:
+            raise FtnnError(
+                f"{self.hidden_layers} hidden layers of {self.width} units: both must be 1 or more"
+            )
+        images(self.data)
+
+    def settings(self) -> Settings:
+        return Settings(self.gamma, self.epochs, self.batch_size, self.seed)
+
+    def task(self) -> Task:
+        """The last stage, which ends the cell."""
+        return Task("ft", self)
+
+    @property
+    def is_papers(self) -> bool:
+        """Whether all but the function, γ and seed is as in the paper's experiment."""
+        return replace(self, function="F01", hidden_layers=1, gamma=0, seed=0, activation="relu") == Cell(
+            "F01", "relu", 1, 0
+        )
+
+    def __str__(self) -> str:
+        seed = f" seed {self.seed}" if self.seed else ""
+        return f"{self.function}-{self.activation} γ={self.gamma:g}{seed}"
+
+
+@dataclass(frozen=True)
+class PiCell:
+    """A curve of the paper's second experiment: a memory layer that learns digits of π by heart."""
+
+    hidden: int
+    pairs: int
+    seed: int = 0
+    gamma: float = -4
+    epochs: int = 5000
+
+    def __post_init__(self) -> None:
+        if min(self.hidden, self.pairs, self.epochs) < 1 or self.seed < 0:
+            raise FtnnError(
+                f"{self.hidden} hidden units, {self.pairs} pairs, {self.epochs} epochs, seed {self.seed}: "
+                "the first three must be 1 or more, the seed 0 or more"
+            )
+
+    def task(self) -> Task:
+        return Task("pi", self)
+
+    def __str__(self) -> str:
+        return f"{self.hidden}H-{self.pairs}D" + (f" seed {self.seed}" if self.seed else "")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One stage."""
+
+    kind: Kind
+    cell: Cell | PiCell
+    """For layer-wise training, its `hidden_layers` says which layer learns; it is the cell that ends there."""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """All that decides the result, as plain data."""
+        given = asdict(self.cell)
+        if isinstance(self.cell, Cell):
+            made = function_of(self.cell.function)
+            given["function"] = {"formula": made.formula, "init": made.init, "constants": made.choices}
+            # Layer-wise training does not know what comes after it.
+            given["epochs"] = list(self.cell.epochs)[: 1 if self.kind == "lwt" else 2]
+            given["gamma"] = float(self.cell.gamma)
+        return {"kind": self.kind, "results": RESULTS, **given}
+
+    @cached_property
+    def key(self) -> str:
+        text = json.dumps(self.spec, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    @property
+    def before(self) -> Task | None:
+        """The stage that must be done first."""
+        if self.kind == "ft":
+            return Task("lwt", self.cell)
+        if isinstance(self.cell, Cell) and self.cell.hidden_layers > 1:
+            return Task("lwt", replace(self.cell, hidden_layers=self.cell.hidden_layers - 1))
+        return None
+
+    @property
+    def chain(self) -> tuple[Task, ...]:
+        """All stages that lead to this one, the first layer's first; this one is not among them."""
+        before = self.before
+        return () if before is None else (*before.chain, before)
+
+    @property
+    def epochs(self) -> int:
+        """How many, at most."""
+        if isinstance(self.cell, PiCell):
+            return self.cell.epochs
+        return self.cell.epochs[self.kind == "ft"]
+
+    @property
+    def title(self) -> str:
+        """Which part of its cell this is."""
+        if isinstance(self.cell, PiCell):
+            return "π"
+        depth = self.cell.hidden_layers
+        return f"LWT {depth}" if self.kind == "lwt" else f"FT of {depth}"
+
+
+def task_of(text: str) -> Task:
+    """The task that `as_text` wrote."""
+    given: dict[str, Any] = json.loads(text)
+    kind: Kind = given.pop("kind")
+    if kind == "pi":
+        return Task(kind, PiCell(**given))
+    return Task(kind, Cell(**{**given, "epochs": tuple(given["epochs"])}))
+
+
+def as_text(task: Task) -> str:
+    """A task as JSON; `task_of` reads it."""
+    return json.dumps({"kind": task.kind, **asdict(task.cell)})
+
+
+# --- functions as texts ---
+
+_WHERE = re.compile(r"(\w+)\s+in\s+\[\s*([^,\]]+),\s*([^,\]]+)\]$")
+
+
+@cache
+def function_of(text: str) -> Function:
+    """A function from one text: `F12`, a formula, or `p*tan(q*x + r) where q in [-10, 10] and r in [-10, 10]`."""
+    formula, where, ranges = text.partition(" where ")
+    if not where:
+        return as_function(text)
+    init: dict[str, tuple[float, float]] = {}
+    for part in ranges.split(" and "):
+        found = _WHERE.match(part.strip())
+        try:
+            if found is None:
+                raise ValueError
+            init[found[1]] = (float(found[2]), float(found[3]))
+        except ValueError:
+            raise FtnnError(
+                f"{part!r} in {text!r} is no range; write: FORMULA where q in [-10, 10] and r in [0, 1]"
+            ) from None
+    if formula in catalogue:
+        known = catalogue[formula]
+        return Function(known.formula, init={**known.init, **init}, constants=known.choices)
+    return Function(formula, init=init)
+
+
+# --- data by name ---
+
+
+def images(data: str) -> int | None:
+    """How many training images `mnist:N` names; None: all."""
+    name, colon, number = data.partition(":")
+    if name != "mnist" or (colon and not (number.isdecimal() and 5 <= int(number) <= 60_000)):
+        raise FtnnError(f"data {data!r} is not known: allowed are mnist, and mnist:N with N from 5 to 60000")
+    return int(number) if colon else None
+
+
+# --- many tasks ---
+
+
+def with_chains(tasks: Iterable[Task]) -> Mapping[str, Task]:
+    """These tasks and all that lead to them, each once, by key, a stage after those before it."""
+    found: dict[str, Task] = {}
+    for task in tasks:
+        for part in (*task.chain, task):
+            found.setdefault(part.key, part)
+    return found
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(names)
