@@ -31,8 +31,8 @@ def mnist_cells(
 ) -> list[Cell]:
     """The cells of these lists, written with commas; of the paper's 1,080 unless settings say otherwise.
 
-    `gammas` may be `best`, the paper's choice for each cell, or `all`. Where the paper has no best γ, because all
-    failed, `best` means all.
+    `gammas` may be `best`, the paper's choice for each cell, or `all`. Where the paper has no best γ, because
+    all failed, `best` means all.
     """
     names = [name for text in functions for name in split(text)] or list(FUNCTIONS)
     for name in names:
@@ -63,8 +63,8 @@ def _gammas(asked: str, function: str, activation: str, depth: int) -> Iterable[
         if (cell.function, cell.activation, cell.hidden_layers) == (function, activation, depth):
             return GAMMAS if cell.gamma is None else (cell.gamma,)
     raise FtnnError(
-        f"the paper has no best γ for {function}-{activation} with {depth} hidden layers: say which to take with "
-        "--gammas 0,-1 or --gammas all"
+        f"the paper has no best γ for {function}-{activation} with {depth} hidden layers: say which to take "
+        "with --gammas 0,-1 or --gammas all"
     )
 
 
@@ -98,7 +98,7 @@ def _numbers(
             what = "whole numbers" if kind is int else "numbers"
             least = "" if low is None else f" of {low:g} or more"
             raise FtnnError(
-                f"{option} {text}: {part!r} is not allowed; allowed are {what}{least} with commas between them"
+                f"{option} {text}: {part!r} is not allowed; allowed are {what}{least} with commas between"
                 + (f", {also}" if also else "")
             ) from None
         found.append(number)

@@ -1,7 +1,7 @@
 """Runs stages over an executor, in an order that their chains allow, and puts what they give into the store.
 
-The process that runs this is the only one that writes to the store. Others with grids of their own may use the
-same store at the same time: what each runs is claimed there, for as long as it says now and then that it is alive.
+The process that runs this is the only one of its grid that writes to the store. Others with grids of their own
+may use the same store at the same time: what each runs is claimed there, for as long as it is heard of.
 """
 
 from __future__ import annotations
@@ -188,7 +188,8 @@ class _Grid:
             self._watcher.lost(task, event.reason)
             if self._attempts[event.key] >= ATTEMPTS:
                 raise FtnnError(
-                    f"{task.cell}, {task.title}, was given up: its worker was lost {ATTEMPTS} times ({event.reason})"
+                    f"{task.cell}, {task.title}, was given up: its worker was lost {ATTEMPTS} times: "
+                    f"{event.reason}"
                 )
             self._waiting = {event.key: task, **self._waiting}
             return

@@ -96,8 +96,8 @@ class Store:
             raise StoreError(f"{self.path} is a database, but no store of ftnn; name another file")
         if version > VERSION:
             raise StoreError(
-                f"{self.path} was written by a newer ftnn: it has version {version}, and this one reads versions up "
-                f"to {VERSION}"
+                f"{self.path} was written by a newer ftnn: it has version {version}, and this one reads versions "
+                f"up to {VERSION}"
             )
         if not tables:
             self._create()
@@ -134,7 +134,8 @@ class Store:
             ]
         wanted = json.dumps(list(keys))
         found = self._all(
-            f"SELECT {_COLUMNS} FROM stages WHERE key IN (SELECT value FROM json_each(?)) ORDER BY finished, key",
+            f"SELECT {_COLUMNS} FROM stages WHERE key IN (SELECT value FROM json_each(?)) "
+            "ORDER BY finished, key",
             wanted,
         )
         return [_row(each) for each in found]
@@ -158,7 +159,7 @@ class Store:
         return safetensors.numpy.load(found[0][0]) if found and found[0][0] is not None else None
 
     def kept(self, task: Task) -> Kept | None:
-        """A stage that is done, as those after it need it; None where it is not, or its parameters are not here."""
+        """A stage that is done, for those after it; None where it is not, or its parameters are not here."""
         rows, arrays = self.rows([task.key]), self.arrays(task.key)
         if not rows or arrays is None:
             return None
@@ -197,7 +198,7 @@ class Store:
         return self.add(row, epochs, safetensors.numpy.save(outcome.arrays))
 
     def add(self, row: Row, epochs: str | None, arrays: bytes | None) -> bool:
-        """Add a row with its epochs as JSON and its parameters as safetensors. False where it was there already.
+        """Add a row, its epochs as JSON and its parameters as safetensors. False where it was there already.
 
         What an import without parameters left is completed by one with them.
         """

@@ -1,7 +1,7 @@
 """What there is to run: stages of training as data, each with a key that says what it is.
 
-A cell of the paper's tables is a chain of stages: layer-wise training of hidden layer 1, 2, …, and fine-tuning.
-Cells that differ in depth only have their first stages in common, and so these have one key.
+A cell of the paper's tables is a chain of stages: layer-wise training of hidden layer 1, 2, …, and then
+fine-tuning. Cells that differ in depth only have their first stages in common, and so these have one key.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Task:
 
     kind: Kind
     cell: Cell | PiCell
-    """For layer-wise training, its `hidden_layers` says which layer learns; it is the cell that ends there."""
+    """For layer-wise training, the cell that ends with it: `hidden_layers` says which layer learns."""
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -158,7 +158,8 @@ def task_of(text: str) -> Task:
     kind: Kind = given.pop("kind")
     if kind == "pi":
         return Task(kind, PiCell(**given))
-    return Task(kind, Cell(**{**given, "epochs": tuple(given["epochs"])}))
+    first, second = given.pop("epochs")
+    return Task(kind, Cell(**given, epochs=(first, second)))
 
 
 def as_text(task: Task) -> str:
@@ -173,7 +174,7 @@ _WHERE = re.compile(r"(\w+)\s+in\s+\[\s*([^,\]]+),\s*([^,\]]+)\]$")
 
 @cache
 def function_of(text: str) -> Function:
-    """A function from one text: `F12`, a formula, or `p*tan(q*x + r) where q in [-10, 10] and r in [-10, 10]`."""
+    """A function from one text: `F12`, a formula, or `p*tan(q*x + r) where q in [-9, 9] and r in [0, 1]`."""
     formula, where, ranges = text.partition(" where ")
     if not where:
         return as_function(text)
