@@ -10,6 +10,7 @@ import traceback
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from typing import Any
 
 from ftnn.errors import FtnnError
 from ftnn.experiments._execute import Job, Progress, execute
@@ -22,7 +23,7 @@ _SPAWN = multiprocessing.get_context("spawn")
 @dataclass
 class _Worker:
     process: SpawnProcess
-    pipe: Connection
+    pipe: Connection[Any, Any]
     key: str | None = None
 
 
@@ -50,6 +51,7 @@ class LocalExecutor:
         process = _SPAWN.Process(target=_serve, args=(its,), daemon=True)
         process.start()
         its.close()
+        assert isinstance(mine, Connection)
         worker = _Worker(process, mine)
         self._workers.append(worker)
         return worker
@@ -86,7 +88,7 @@ class LocalExecutor:
         self._workers.clear()
 
 
-def _serve(pipe: Connection) -> None:
+def _serve(pipe: Connection[Any, Any]) -> None:
     """Run jobs until the other end is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that a person talks to
     import torch

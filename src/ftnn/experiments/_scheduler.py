@@ -1,7 +1,7 @@
 """Runs stages over an executor, in an order that their chains allow, and puts what they give into the store.
 
-The process that runs this is the only one of its grid that writes to the store. Others with grids of their own
-may use the same store at the same time: what each runs is claimed there, for as long as it is heard of.
+The process that runs this is the only one of its grid that writes to the store. Others with grids of their
+own may use the same store at the same time: what each runs is claimed there, for as long as it is heard of.
 """
 
 from __future__ import annotations

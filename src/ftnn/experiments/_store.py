@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -70,7 +70,10 @@ class Row:
     """When, in UTC."""
 
 
-_COLUMNS = "key, task, lwt_accuracy, ft_accuracy, loss, failed, advice, seconds, cell_seconds, digest, versions, finished"
+_COLUMNS = (
+    "key, task, lwt_accuracy, ft_accuracy, loss, failed, advice, seconds, cell_seconds, digest, "
+    "versions, finished"
+)
 
 
 class Store:
@@ -96,8 +99,8 @@ class Store:
             raise StoreError(f"{self.path} is a database, but no store of ftnn; name another file")
         if version > VERSION:
             raise StoreError(
-                f"{self.path} was written by a newer ftnn: it has version {version}, and this one reads versions "
-                f"up to {VERSION}"
+                f"{self.path} was written by a newer ftnn: it has version {version}, and this one reads "
+                f"versions up to {VERSION}"
             )
         if not tables:
             self._create()
@@ -105,7 +108,7 @@ class Store:
         self._db.execute("PRAGMA synchronous = NORMAL")
 
     def _create(self) -> None:
-        self._db.execute("PRAGMA journal_mode = WAL")
+        _patiently(lambda: self._db.execute("PRAGMA journal_mode = WAL"))
         with self._writing():
             # Another process may have been quicker.
             if self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
@@ -202,6 +205,14 @@ class Store:
 
         What an import without parameters left is completed by one with them.
         """
+        return self.add_all([(row, epochs, arrays)]) == 1
+
+    def add_all(self, rows: Iterable[tuple[Row, str | None, bytes | None]]) -> int:
+        """Add all of these rows or, where something goes wrong, none. Returns how many were new."""
+        with self._writing():
+            return sum([self._insert(*each) for each in rows])
+
+    def _insert(self, row: Row, epochs: str | None, arrays: bytes | None) -> int:
         values = (
             row.key,
             as_text(row.task),
@@ -217,16 +228,19 @@ class Store:
             row.finished,
             row.task.kind,
         )
-        with self._writing():
-            marks = ", ".join("?" * len(values))
-            new = self._db.execute(
-                f"INSERT OR IGNORE INTO stages ({_COLUMNS}, kind) VALUES ({marks})", values
-            ).rowcount
-            if epochs is not None:
-                self._db.execute("INSERT OR IGNORE INTO details VALUES (?, ?, ?)", (row.key, epochs, arrays))
-            self._db.execute("DELETE FROM checkpoints WHERE key = ?", (row.key,))
-            self._db.execute("DELETE FROM claims WHERE key = ?", (row.key,))
-        return bool(new)
+        marks = ", ".join("?" * len(values))
+        new = self._db.execute(
+            f"INSERT OR IGNORE INTO stages ({_COLUMNS}, kind) VALUES ({marks})", values
+        ).rowcount
+        if epochs is not None:
+            self._db.execute(
+                "INSERT INTO details VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE "
+                "SET epochs = excluded.epochs, arrays = excluded.arrays WHERE arrays IS NULL",
+                (row.key, epochs, arrays),
+            )
+        self._db.execute("DELETE FROM checkpoints WHERE key = ?", (row.key,))
+        self._db.execute("DELETE FROM claims WHERE key = ?", (row.key,))
+        return new
 
     def keep(self, key: str, checkpoint: Checkpoint) -> None:
         """Keep a stage in hand, in place of what was kept of it."""
@@ -263,7 +277,7 @@ class Store:
             raise self._explained(error) from error
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing(self) -> Generator[None]:
         """A transaction that is kept whole or not at all."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
@@ -292,14 +306,41 @@ class Store:
         return StoreError(f"the store {self.path}: {text}{f' ({hint})' if hint else ''}")
 
 
+def _patiently(action: Callable[[], object]) -> None:
+    """Turning on the log does not wait for other processes by itself."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            action()
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > end:
+                raise
+            time.sleep(0.02)
+
+
 def read_epochs(text: str) -> tuple[Epoch | Pass, ...]:
     given: list[dict[str, Any]] = json.loads(text)
     return tuple(Epoch(**each) if "stage" in each else Pass(**each) for each in given)
 
 
 def _row(found: tuple[Any, ...]) -> Row:
-    key, task, *rest, versions, finished = found
-    return Row(key, task_of(task), *rest, json.loads(versions), finished)
+    key, task, lwt, ft, loss, failed, advice, seconds, cell_seconds, digest, versions, finished = found
+    made = task_of(task)
+    return Row(
+        key,
+        made,
+        lwt,
+        ft,
+        loss,
+        failed,
+        advice,
+        seconds,
+        cell_seconds,
+        digest,
+        json.loads(versions),
+        finished,
+    )
 
 
 def cell_of(row: Row) -> Cell | PiCell | None:
