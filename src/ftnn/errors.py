@@ -4,7 +4,15 @@ import functools
 import unicodedata
 from collections.abc import Callable
 
-__all__ = ["DTypeError", "DataError", "FormulaError", "FtnnError", "ModelFileError", "ShapeError"]
+__all__ = [
+    "DTypeError",
+    "DataError",
+    "FormulaError",
+    "FtnnError",
+    "InterruptedByUserError",
+    "ModelFileError",
+    "ShapeError",
+]
 
 _COLUMNS = 100  # of a quoted text; a longer one is cut to a window around the place
 _BEFORE = 40  # of them, at most this many stand before the place when the text is cut at its left
@@ -91,3 +99,7 @@ def _width(character: str) -> int:
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+class InterruptedByUserError(FtnnError):
+    """Ctrl-C, where something was kept of what was done."""

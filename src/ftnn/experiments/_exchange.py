@@ -42,18 +42,22 @@ Addition = tuple[Row, str | None, bytes | None]
 # --- out ---
 
 
-def export(store: Store, path: Path, what: What = "mnist", *, parameters: bool = True) -> int:
-    """Write results into a file, by its ending; returns how many rows it has.
+def export(store: Store, path: Path, what: What = "mnist", *, parameters: bool = True) -> tuple[int, int]:
+    """Write results into a file, by its ending.
 
-    `.csv`: cells with the paper's settings: of the catalogue's functions (`mnist`) or of others (`custom`),
-    or the curves of π (`pi`). `.parquet`: all stages with their epochs and, unless told otherwise, parameters.
+    Returns how many rows it has, and how many cells were left out because their settings are not the paper's.
+
+    `.csv`: cells with the paper's settings, of the catalogue's functions (`mnist`) or of others (`custom`),
+    or the curves of π (`pi`). `.parquet`: all stages with their epochs and, if wanted, parameters.
     """
+    left_out = 0
     if path.suffix == ".parquet":
         content, count = _parquet(store, parameters)
     elif path.suffix == ".csv":
         if what not in WHATS:
             raise FtnnError(f"{what!r} cannot be exported: allowed are {', '.join(WHATS)}")
         lines = list(_pi_lines(store) if what == "pi" else _mnist_lines(store, what))
+        left_out = sum(not is_papers(row) for row in store.rows())
         content, count = _csv(PI_COLUMNS if what == "pi" else MNIST_COLUMNS, lines), len(lines)
     else:
         raise FtnnError(f"{path} must end in .csv or .parquet, to say what to write")
@@ -63,7 +67,7 @@ def export(store: Store, path: Path, what: What = "mnist", *, parameters: bool =
         raise FtnnError(
             f"cannot write {path}: {error.strerror or error}; what was there is unchanged"
         ) from error
-    return count
+    return count, left_out
 
 
 def _csv(header: Iterable[str], lines: Iterable[Iterable[Any]]) -> bytes:
@@ -72,6 +76,12 @@ def _csv(header: Iterable[str], lines: Iterable[Iterable[Any]]) -> bytes:
     writer.writerow(header)
     writer.writerows(lines)
     return text.getvalue().encode()
+
+
+def is_papers(row: Row) -> bool:
+    """Whether a stage is of the paper's experiments, but for function, γ, sizes that it varies, and seed."""
+    cell = row.task.cell
+    return cell.is_papers if isinstance(cell, Cell) else cell == PiCell(cell.hidden, cell.pairs, cell.seed)
 
 
 def cells(store: Store) -> Iterator[tuple[Cell, Row]]:
@@ -103,12 +113,15 @@ def _mnist_lines(store: Store, what: What) -> Iterator[list[Any]]:
 
 
 def _pi_lines(store: Store) -> Iterator[list[Any]]:
-    found = [(row.task.cell, row.key) for row in store.rows() if isinstance(row.task.cell, PiCell)]
+    found = [
+        (row.task.cell, row.key)
+        for row in store.rows()
+        if isinstance(row.task.cell, PiCell) and is_papers(row)
+    ]
     for cell, key in sorted(found, key=lambda each: (each[0].pairs, each[0].hidden, each[0].seed)):
-        if cell == PiCell(cell.hidden, cell.pairs, cell.seed):
-            for epoch in store.epochs(key):
-                assert isinstance(epoch, Pass)
-                yield [cell.hidden, cell.pairs, cell.seed, epoch.epoch, _rounded(epoch.accuracy)]
+        for epoch in store.epochs(key):
+            assert isinstance(epoch, Pass)
+            yield [cell.hidden, cell.pairs, cell.seed, epoch.epoch, _rounded(epoch.accuracy)]
 
 
 def _rounded(value: float | None, digits: int = 2) -> str:

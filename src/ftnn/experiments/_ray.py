@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import socket
 import threading
 import time
 import traceback
@@ -101,9 +102,20 @@ def _ray() -> Any:
 
 def _connect(ray: Any, address: str) -> None:
     try:
+        _knock(address)
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except Exception as error:  # Ray raises several kinds
         raise FtnnError(
-            f"--ray {address}: there is no Ray cluster that answers ({str(error).splitlines()[0]}). Start one "
+            f"--ray {address}: no Ray cluster answers ({str(error).splitlines()[0]}). Start one "
             "with `ray start --head`, and name it as HOST:PORT, or as auto on one of its machines"
         ) from error
+
+
+def _knock(address: str) -> None:
+    """Find out whether anything is there: Ray itself tries for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if address in ("auto", "local"):
+        return
+    if not colon or not port.isdecimal():
+        raise ValueError("an address is HOST:PORT, or auto")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()

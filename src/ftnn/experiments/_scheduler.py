@@ -67,8 +67,8 @@ class Executor(Protocol):
 class Watcher(Protocol):
     """Who is told how it goes."""
 
-    def begin(self, tasks: list[Task], done: int) -> None:
-        """All stages of the grid, of which so many need not be run."""
+    def begin(self, waiting: list[Task], done: int, slots: int) -> None:
+        """These stages are to be run, so many at a time; so many others are done."""
         ...
 
     def started(self, task: Task) -> None: ...
@@ -98,18 +98,19 @@ class _Grid:
             key: well for key, well in recorded.items() if key in self._tasks and self._usable(key)
         }
         self._waiting = {key: task for key, task in self._tasks.items() if key not in self._went_well}
+        self._needs = {key: task.before.key for key, task in self._waiting.items() if task.before is not None}
         self._running: dict[str, Task] = {}
         self._attempts: dict[str, int] = {}
         self._renewed = time.monotonic()
         self._looked = 0.0
-        done = len(with_chains(wanted)) - len(self._waiting)
-        watcher.begin(list(with_chains(wanted).values()), done)
+        self._done = len(with_chains(wanted)) - len(self._waiting)
 
     def _usable(self, key: str) -> bool:
         """Whether a stage that is recorded can be built on: one that was imported has no parameters."""
         return self._tasks[key].kind != "lwt" or self._store.arrays(key) is not None
 
     def run(self, executor: Executor) -> None:
+        self._watcher.begin(list(self._waiting.values()), self._done, executor.slots)
         try:
             while self._waiting or self._running:
                 self._submit(executor)
@@ -123,29 +124,29 @@ class _Grid:
     # --- starting ---
 
     def _submit(self, executor: Executor) -> None:
-        for key, task in list(self._waiting.items()):
-            if len(self._running) >= executor.slots:
-                return
-            ready = self._ready(task)
-            if ready is None:
-                continue
-            if not ready:
-                del self._waiting[key]
-                self._went_well[key] = False
-                self._watcher.finished(task, None)
-            elif self._store.claim(key, self._owner, LEASE):
-                del self._waiting[key]
-                self._running[key] = task
-                self._watcher.started(task)
-                executor.submit(Job(task, self._before(task), self._store.checkpoint(key)))
-        self._look_at_others()
+        free = executor.slots - len(self._running)
+        if free < 1:
+            return
+        for key in self._never():
+            self._went_well[key] = False
+            self._watcher.finished(self._waiting.pop(key), None)
+        ready = [key for key, task in self._waiting.items() if self._ready(key, task)]
+        for key in self._store.claim(ready, self._owner, LEASE, free):
+            task = self._running[key] = self._waiting.pop(key)
+            self._watcher.started(task)
+            executor.submit(Job(task, self._before(task), self._store.checkpoint(key)))
+        if len(self._running) < executor.slots:
+            self._look_at_others()
 
-    def _ready(self, task: Task) -> bool | None:
+    def _never(self) -> list[str]:
+        """What cannot be run since a stage before it failed, now or ever."""
+        return [key for key, task in self._waiting.items() if self._ready(key, task) is False]
+
+    def _ready(self, key: str, task: Task) -> bool | None:
         """Whether a stage can be run: None: not yet; False: never, since one before it failed."""
-        before = task.before
-        if before is None:
+        if key not in self._needs:
             return True
-        well = self._went_well.get(before.key)
+        well = self._went_well.get(self._needs[key])
         # Fine-tuning has nothing to do then, but its row ends the cell, and says why it failed.
         return True if well is False and task.kind == "ft" else well
 
@@ -162,7 +163,7 @@ class _Grid:
 
     def _look_at_others(self) -> None:
         """See what other processes have done of what is still to do here."""
-        if time.monotonic() - self._looked < 1:
+        if time.monotonic() - self._looked < 0.5:
             return
         self._looked = time.monotonic()
         for row in self._store.rows(self._waiting):
@@ -200,5 +201,4 @@ class _Grid:
     def _renew(self) -> None:
         if time.monotonic() - self._renewed > LEASE / 3:
             self._renewed = time.monotonic()
-            for key in self._running:
-                self._store.claim(key, self._owner, LEASE)
+            self._store.claim(self._running, self._owner, LEASE)

@@ -250,18 +250,33 @@ class Store:
 
     # --- who runs what ---
 
-    def claim(self, key: str, owner: str, seconds: float) -> bool:
-        """Say that `owner` runs a stage for so long. False where it is done, or another said so first."""
-        now = time.time()
+    def claim(self, keys: Iterable[str], owner: str, seconds: float, count: int | None = None) -> list[str]:
+        """Say that `owner` runs these stages for so long: at most `count` of them, the first that are free.
+
+        Not free are those that are done, and those of which another has said so. Returns what was claimed.
+        """
+        asked = list(keys)
+        if not self._free(asked, owner):
+            return []  # without having kept anybody from writing
         with self._writing():
-            if self._db.execute("SELECT 1 FROM stages WHERE key = ?", (key,)).fetchone():
-                return False
-            claimed = self._db.execute(
-                "INSERT INTO claims VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, "
-                "until = excluded.until WHERE owner = excluded.owner OR until < ?",
-                (key, owner, now + seconds, now),
+            found = self._free(asked, owner)[:count]
+            until = time.time() + seconds
+            self._db.executemany(
+                "INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", [(key, owner, until) for key in found]
             )
-            return claimed.rowcount == 1
+        return found
+
+    def _free(self, keys: list[str], owner: str) -> list[str]:
+        taken = self._all(
+            "WITH asked AS (SELECT value AS key FROM json_each(?)) "
+            "SELECT key FROM stages WHERE key IN asked UNION ALL "
+            "SELECT key FROM claims WHERE key IN asked AND owner != ? AND until >= ?",
+            json.dumps(keys),
+            owner,
+            time.time(),
+        )
+        not_free = {key for (key,) in taken}
+        return [key for key in keys if key not in not_free]
 
     def release(self, owner: str) -> None:
         """Take back all that `owner` said."""
@@ -283,13 +298,11 @@ class Store:
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
+                self._db.execute("COMMIT")
+            finally:
+                if self._db.in_transaction:  # some errors, a full disk's for one, have ended it already
+                    self._db.execute("ROLLBACK")
         except sqlite3.Error as error:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
             raise self._explained(error) from error
 
     def _explained(self, error: sqlite3.Error) -> StoreError:

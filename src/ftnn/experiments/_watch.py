@@ -56,15 +56,16 @@ def _family(task: Task) -> str:
 class _Counting:
     """What both ways of telling know."""
 
-    def __init__(self, slots: int):
-        self._pace = Pace(slots)
+    def __init__(self) -> None:
+        self._pace = Pace(1)
         self._left: dict[str, Task] = {}
         self._total = self._done = 0
         self._begun: dict[str, float] = {}
 
-    def begin(self, tasks: list[Task], done: int) -> None:
-        self._total, self._done = len(tasks), done
-        self._left = {task.key: task for task in tasks}
+    def begin(self, waiting: list[Task], done: int, slots: int) -> None:
+        self._pace = Pace(slots)
+        self._total, self._done = len(waiting) + done, done
+        self._left = {task.key: task for task in waiting}
 
     def started(self, task: Task) -> None:
         self._begun[task.key] = time.monotonic()
@@ -83,16 +84,15 @@ class _Counting:
 
     @property
     def _counts(self) -> str:
-        left = list(self._left.values())[-(self._total - self._done) :] if self._done < self._total else []
-        seconds = self._pace.remaining(left)
+        seconds = self._pace.remaining(self._left.values())
         return f"{self._done} of {self._total} stages" + (f", about {_time(seconds)} left" if seconds else "")
 
 
 class Lines(_Counting):
     """A line for each stage that is done."""
 
-    def __init__(self, slots: int, stream: IO[str] | None = None):
-        super().__init__(slots)
+    def __init__(self, stream: IO[str] | None = None):
+        super().__init__()
         self._stream = stream if stream is not None else sys.stderr
 
     def __enter__(self) -> Lines:
@@ -118,8 +118,8 @@ class Lines(_Counting):
 class Live(_Counting):
     """A table of what runs, kept up to date."""
 
-    def __init__(self, slots: int):
-        super().__init__(slots)
+    def __init__(self) -> None:
+        super().__init__()
         from rich.console import Console
         from rich.live import Live as RichLive
 
@@ -173,9 +173,9 @@ class Live(_Counting):
         self._console.print(f"{task.cell}, {task.title}: {reason}; it is run again", markup=False)
 
 
-def watcher(slots: int) -> Lines | Live:
+def watcher() -> Lines | Live:
     """What suits where standard error goes."""
-    return Live(slots) if sys.stderr.isatty() else Lines(slots)
+    return Live() if sys.stderr.isatty() else Lines()
 
 
 def _result(outcome: Outcome) -> str:

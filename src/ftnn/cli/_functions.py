@@ -1,0 +1,162 @@
+"""`ftnn functions`."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from ftnn.cli._app import EXAMPLES, app, show, show_json
+from ftnn.formula import Function, as_function, catalogue
+from ftnn.formula._explain import Explanation
+from ftnn.formula._function import Range
+from ftnn.formula._plan import Plan
+
+_CAUTIONS = ("pole", "jump", "overflow", "sleep", "dead", "can die")
+_MORE = """
+[cyan]ftnn functions "p*exp(q*x)" --init q=-40,40 --x 0 10[/cyan]   other ranges
+
+[cyan]ftnn functions "rect(p*x + q)*u" --constant u=-1,1[/cyan]   u is not trained
+
+[cyan]ftnn functions -- "-p*x"[/cyan]   a formula that begins with a minus
+"""
+
+
+@app.command(epilog=EXAMPLES + _MORE)
+def functions(
+    function: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FUNCTION", help="A name of the catalogue or a formula. Without it: the catalogue."
+        ),
+    ] = None,
+    x: Annotated[
+        tuple[float, float], typer.Option(metavar="LOW HIGH", help="The range of inputs to look at.")
+    ] = (-1.0, 1.0),
+    init: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=LOW,HIGH", help="Where a parameter starts, if not in ±0.1. May be repeated."
+        ),
+    ] = None,
+    constant: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE,…", help="What a constant is drawn from. May be repeated."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")] = False,
+) -> None:
+    """Show the catalogue of functions, or explain one: derivatives, computation, and what to beware of."""
+    if function is None:
+        if init or constant:
+            raise typer.BadParameter("--init and --constant belong to a formula, and none was given")
+        show_json({"functions": list(map(_entry, catalogue))}) if as_json else show(_catalogue_table())
+        return
+    made = _function(function, _numbers("--init", init), _numbers("--constant", constant))
+    explained = made.explain(x)
+    show_json(_explained(explained)) if as_json else show(_explained_table(explained))
+
+
+def _function(text: str, init: Mapping[str, list[float]], constants: Mapping[str, list[float]]) -> Function:
+    """The function that the arguments describe; those of the catalogue may be given other ranges."""
+    if not init and not constants:
+        return as_function(text)
+    if text not in catalogue:
+        return Function(text, init=init, constants=constants)
+    known = catalogue[text]
+    ranges = {name: pair for name, pair in known.init.items() if name not in constants}
+    return Function(known.formula, init={**ranges, **init}, constants={**known.choices, **constants})
+
+
+def _numbers(option: str, given: list[str] | None) -> dict[str, list[float]]:
+    """`["q=-10,10"]` as `{"q": [-10.0, 10.0]}`."""
+    found: dict[str, list[float]] = {}
+    for text in given or ():
+        name, equals, numbers = text.partition("=")
+        try:
+            found[name.strip()] = [float(number) for number in numbers.split(",")]
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise typer.BadParameter(f"{text!r} is not of the form NAME=NUMBER,NUMBER", param_hint=option)
+    return found
+
+
+def _catalogue_table() -> Table:
+    table = Table("name", "F(x)", "start in", "constants", "computed", box=None, pad_edge=False)
+    table.columns[0].style = "bold cyan"
+    for name, function in catalogue.items():
+        by_range: dict[str, list[str]] = defaultdict(list)
+        for parameter, pair in function.init.items():
+            by_range[_range(pair)].append(parameter)
+        ranges = "; ".join(f"{', '.join(names)} {where}" for where, names in by_range.items())
+        constants = "; ".join(f"{n} of {_values(v)}" for n, v in function.choices.items())
+        cells = (name, function.formula, ranges, constants, _computed(function.plan))
+        table.add_row(*map(Text, cells))  # as texts: brackets would be markup
+    return table
+
+
+def _range(pair: Range) -> str:
+    low, high = pair
+    return f"±{high:g}" if low == -high else f"[{low:g}, {high:g}]"
+
+
+def _values(values: tuple[float, ...]) -> str:
+    return ", ".join(f"{value:g}" for value in values)
+
+
+def _computed(plan: Plan) -> str:
+    if plan.kind == "fused":
+        return "fused"
+    constant = "" if plan.constant is None else ", constant"
+    return f"{plan.gemms} GEMM{'s'[: plan.gemms != 1]}{constant}"
+
+
+def _explained_table(explained: Explanation) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for label, text in explained.lines():
+        caution = label in _CAUTIONS or (label == "zero" and not explained.reaches_zero)
+        table.add_row(Text(label, "bold yellow" if caution else "bold cyan"), Text(text))
+    return table
+
+
+# --- as JSON ---
+
+
+def _entry(name: str) -> dict[str, Any]:
+    return {"name": name, **_described(catalogue[name])}
+
+
+def _described(function: Function) -> dict[str, Any]:
+    plan = function.plan
+    return {
+        "formula": function.formula,
+        "parameters": function.init,
+        "constants": function.choices,
+        "computed": {"kind": plan.kind, "gemms": plan.gemms, "reason": plan.reason},
+    }
+
+
+def _explained(explained: Explanation) -> dict[str, Any]:
+    return {
+        **_described(explained.function),
+        "x": explained.x,
+        "derivatives": {name: str(expr) for name, expr in explained.derivatives.items()},
+        "reaches_zero": explained.reaches_zero,
+        "poles": [{"where": where, "draws": draws} for where, draws in explained.poles],
+        "jumps": [{"where": where, "draws": draws} for where, draws in explained.jumps],
+        "overflow": explained.overflows
+        and {
+            "example": explained.overflows[0],
+            # JSON has no infinity: null is what float64 cannot hold either.
+            "largest": explained.overflows[1] if math.isfinite(explained.overflows[1]) else None,
+        },
+        "sleeps": explained.sleeps,
+        "dead": explained.dead,
+        "can_die": explained.can_die or None,
+        "can_revive": explained.can_revive if explained.can_die else None,
+    }
