@@ -97,8 +97,7 @@ def _run(tasks: list[Task], jobs: int | None, ray: str | None, path: Path) -> di
     if ray is not None and jobs is not None:
         raise FtnnError("--jobs is for this machine, and --ray for a cluster: give one of them")
     with Store(path) as store:
-        recorded = store.done()
-        if any(task.key not in recorded for task in tasks):
+        if len(store.done(task.key for task in tasks)) < len({task.key for task in tasks}):
             with watcher() as watching:
                 try:
                     run(tasks, store, _executor(jobs, ray), watching)

@@ -90,13 +90,10 @@ class _Grid:
         self._store, self._watcher = store, watcher
         self._owner = f"{socket.gethostname()} {os.getpid()} {uuid.uuid4().hex[:8]}"
         self._versions = versions()
-        recorded = store.done()
         # A cell that is done needs none of its stages: they may not be here, if it was imported.
-        missing = [task for task in wanted if task.key not in recorded]
-        self._tasks = with_chains(missing)
-        self._went_well = {
-            key: well for key, well in recorded.items() if key in self._tasks and self._usable(key)
-        }
+        recorded = store.done(task.key for task in wanted)
+        self._tasks = with_chains(task for task in wanted if task.key not in recorded)
+        self._went_well = store.done(self._tasks)
         self._waiting = {key: task for key, task in self._tasks.items() if key not in self._went_well}
         self._needs = {key: task.before.key for key, task in self._waiting.items() if task.before is not None}
         self._running: dict[str, Task] = {}
@@ -104,10 +101,6 @@ class _Grid:
         self._renewed = time.monotonic()
         self._looked = 0.0
         self._done = len(with_chains(wanted)) - len(self._waiting)
-
-    def _usable(self, key: str) -> bool:
-        """Whether a stage that is recorded can be built on: one that was imported has no parameters."""
-        return self._tasks[key].kind != "lwt" or self._store.arrays(key) is not None
 
     def run(self, executor: Executor) -> None:
         self._watcher.begin(list(self._waiting.values()), self._done, executor.slots)
@@ -166,10 +159,10 @@ class _Grid:
         if time.monotonic() - self._looked < 0.5:
             return
         self._looked = time.monotonic()
-        for row in self._store.rows(self._waiting):
-            if self._usable(row.key):
-                self._went_well[row.key] = row.failed is None
-                self._watcher.finished(self._waiting.pop(row.key), None)
+        found = self._store.done(self._waiting)
+        self._went_well |= found
+        for key in found:
+            self._watcher.finished(self._waiting.pop(key), None)
 
     # --- what comes back ---
 

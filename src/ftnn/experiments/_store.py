@@ -74,6 +74,11 @@ _COLUMNS = (
     "key, task, lwt_accuracy, ft_accuracy, loss, failed, advice, seconds, cell_seconds, digest, "
     "versions, finished"
 )
+# Layer-wise training that was imported without its parameters is of no use to the stages after it.
+_DONE = (
+    "FROM stages WHERE key IN (SELECT value FROM json_each(?)) AND (kind != 'lwt' OR EXISTS "
+    "(SELECT 1 FROM details WHERE details.key = stages.key AND arrays IS NOT NULL))"
+)
 
 
 class Store:
@@ -143,9 +148,10 @@ class Store:
         )
         return [_row(each) for each in found]
 
-    def done(self) -> dict[str, bool]:
-        """The key of each stage that is done, and whether it went well."""
-        return {key: failed is None for key, failed in self._all("SELECT key, failed FROM stages")}
+    def done(self, keys: Iterable[str]) -> dict[str, bool]:
+        """Which of these stages are done, and whether each went well."""
+        found = self._all(f"SELECT key, failed {_DONE}", json.dumps(list(keys)))
+        return {key: failed is None for key, failed in found}
 
     def epochs(self, key: str) -> tuple[Epoch | Pass, ...]:
         """What a stage did, epoch by epoch; nothing where it was imported without."""
@@ -268,9 +274,9 @@ class Store:
 
     def _free(self, keys: list[str], owner: str) -> list[str]:
         taken = self._all(
-            "WITH asked AS (SELECT value AS key FROM json_each(?)) "
-            "SELECT key FROM stages WHERE key IN asked UNION ALL "
-            "SELECT key FROM claims WHERE key IN asked AND owner != ? AND until >= ?",
+            f"SELECT key {_DONE} UNION ALL SELECT key FROM claims "
+            "WHERE key IN (SELECT value FROM json_each(?)) AND owner != ? AND until >= ?",
+            json.dumps(keys),
             json.dumps(keys),
             owner,
             time.time(),

@@ -1,0 +1,5 @@
+"""`python -m ftnn`."""
+
+from ftnn.cli import app
+
+app()
