@@ -110,7 +110,7 @@ class TestCheckpoints:
         before = tuple(kept for part in task.chain if (kept := store.kept(part)) is not None)
         (row,) = store.rows([task.key])
         told = self.checkpoints(task, Job(task, before), monkeypatch)
-        assert len(told) >= 3
+        assert len(told) >= 2
         for progress in told:
             store.keep("k", progress.checkpoint)  # as it comes back from the store
             again = execute(Job(task, before, store.checkpoint("k")), lambda _: None)
@@ -256,7 +256,7 @@ def test_a_command_that_is_killed_three_times_ends_with_the_same_digests(tmp_pat
         while _progressed(killed) == before and process.poll() is None:
             time.sleep(0.1)
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.communicate()
     last = ftnn(*_COMMAND, "--jobs", "2", "--json", cwd=killed.parent)
     printed, _ = last.communicate(timeout=600)
     assert last.returncode == 0
@@ -276,7 +276,8 @@ def test_ctrl_c_leaves_everything_to_go_on_from(tmp_path: Path) -> None:
     while _progressed(tmp_path / "ftnn.sqlite") == (0, "") and process.poll() is None:
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGINT)
-    assert process.wait(timeout=20) == 130
+    process.communicate(timeout=60)
+    assert process.returncode == 130
     with Store(tmp_path / "ftnn.sqlite") as store:
         assert store.claim([replace(cell()).task().key], "another", 1)
         assert store._all("SELECT count(*) FROM claims WHERE owner != 'another'") == [(0,)]
