@@ -68,7 +68,7 @@ def _evaluate(expr: Expr, known: Mapping[str, Bounds]) -> Bounds:
                 if own is not None:
                     done[part] = _tidy(own(*args))
                 else:  # spelled in other operations
-                    given = dict(zip(ARGUMENTS, args, strict=False))
+                    given: dict[str, Bounds] = dict(zip(ARGUMENTS, args, strict=False))
                     done[part] = _evaluate(rule(OPS[part.op].numpy), given)
     return done[expr]
 
@@ -88,6 +88,10 @@ def _tidy(found: Bounds) -> Bounds:
 
 def _add(a: Bounds, b: Bounds) -> Bounds:
     return Bounds(a.lo + b.lo, a.hi + b.hi, a.sure & b.sure)
+
+
+def _sub(a: Bounds, b: Bounds) -> Bounds:
+    return _add(a, _neg(b))
 
 
 def _neg(a: Bounds) -> Bounds:
@@ -175,12 +179,21 @@ def _le(a: Bounds, b: Bounds) -> Bounds:
     return _truth(a.hi <= b.lo, a.lo > b.hi, a, b)
 
 
+def _gt(a: Bounds, b: Bounds) -> Bounds:
+    return _lt(b, a)
+
+
+def _ge(a: Bounds, b: Bounds) -> Bounds:
+    return _le(b, a)
+
+
 def _eq(a: Bounds, b: Bounds) -> Bounds:
     return _truth(a.constant & b.constant & (a.lo == b.lo), (a.hi < b.lo) | (a.lo > b.hi), a, b)
 
 
-def _not(a: Bounds) -> Bounds:
-    return Bounds(1 - a.hi, 1 - a.lo, a.sure)
+def _ne(a: Bounds, b: Bounds) -> Bounds:
+    equal = _eq(a, b)
+    return Bounds(1 - equal.hi, 1 - equal.lo, equal.sure)
 
 
 def _where(condition: Bounds, a: Bounds, b: Bounds) -> Bounds:
@@ -195,6 +208,14 @@ def _where(condition: Bounds, a: Bounds, b: Bounds) -> Bounds:
         pick(a.hi, b.hi, np.maximum(a.hi, b.hi)),
         condition.sure & pick(a.sure, b.sure, a.sure & b.sure),
     )
+
+
+def _min(a: Bounds, b: Bounds) -> Bounds:
+    return Bounds(np.minimum(a.lo, b.lo), np.minimum(a.hi, b.hi), a.sure & b.sure)
+
+
+def _max(a: Bounds, b: Bounds) -> Bounds:
+    return Bounds(np.maximum(a.lo, b.lo), np.maximum(a.hi, b.hi), a.sure & b.sure)
 
 
 def _special(name: str) -> Callable[[Array], Array]:
@@ -215,17 +236,17 @@ _rect = _rising(lambda a: np.maximum(a, 0.0))
 
 RULES: dict[str, Callable[..., Bounds]] = {
     "add": _add,
-    "sub": lambda a, b: _add(a, _neg(b)),
+    "sub": _sub,
     "mul": _mul,
     "div": _div,
     "neg": _neg,
     "pow": _pow,
     "lt": _lt,
     "le": _le,
-    "gt": lambda a, b: _lt(b, a),
-    "ge": lambda a, b: _le(b, a),
+    "gt": _gt,
+    "ge": _ge,
     "eq": _eq,
-    "ne": lambda a, b: _not(_eq(a, b)),
+    "ne": _ne,
     "where": _where,
     "exp": _rising(np.exp),
     "log": _rising(np.log, 0.0, reached=False),
@@ -244,7 +265,7 @@ RULES: dict[str, Callable[..., Bounds]] = {
     "rect": _rect,
     "rect_ada": _rect,
     "relu": _rect,
-    "min": lambda a, b: Bounds(np.minimum(a.lo, b.lo), np.minimum(a.hi, b.hi), a.sure & b.sure),
-    "max": lambda a, b: Bounds(np.maximum(a.lo, b.lo), np.maximum(a.hi, b.hi), a.sure & b.sure),
+    "min": _min,
+    "max": _max,
 }
 """How each operation moves bounds. One that is missing is spelled in others, as NumPy has it."""

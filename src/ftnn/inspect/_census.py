@@ -179,7 +179,7 @@ def _run(net: nn.Module, samples: Tensor, see: dict[str, Callable[[Tensor], None
             rows = args[0].detach().reshape(-1, layer.in_features)
             if not bool(torch.isfinite(rows).all()):
                 raise DataError(
-                    f"the layer {name!r} gets inputs that are not finite: the layers below overflow on these data"
+                    f"the layer {name!r} gets inputs that are not finite: these data overflow the ones below"
                 )
             see[name](rows)
 
@@ -190,6 +190,10 @@ def _run(net: nn.Module, samples: Tensor, see: dict[str, Callable[[Tensor], None
         net.eval()  # dropout would hide samples, and batch statistics would change
         for part in samples.split(SAMPLES):
             net(part)
+    except RuntimeError as error:  # torch's word for a shape that does not fit
+        raise ShapeError(
+            f"this {type(net).__name__} does not take samples of shape {tuple(samples.shape[1:])}: {error}"
+        ) from error
     finally:
         for handle in hooks:
             handle.remove()

@@ -14,7 +14,7 @@ from ftnn.formula._derive import lower
 from ftnn.formula._expr import Call, Expr, Number, Symbol, postorder
 from ftnn.formula._numpy import Array, _native
 from ftnn.formula._ops import OPS
-from ftnn.inspect._written import write
+from ftnn.inspect._written import rounded, write
 
 ROWS = 1024
 """Samples that a written-out network computes at once: every step is held meanwhile."""
@@ -30,9 +30,19 @@ def sympy(net: nn.Module, digits: int | None = None) -> list[Any]:
 
     Refuses a network of more than 5,000 operations, numbers and names.
     """
+    import sympy as library
+
     from ftnn.formula._sympy import to_sympy
 
-    return [to_sympy(expr) for expr in write(net, digits, shared=False).outputs]
+    found = [to_sympy(expr) for expr in write(net, digits, shared=False).outputs]
+    if digits is None:
+        return found
+    # SymPy computes with what it is given, exp(x + 0.5) = 1.648…·exp(x): those are rounded too.
+    with library.evaluate(False):  # which would compute again
+        return [
+            expr.xreplace({f: library.Float(rounded(float(f), digits)) for f in expr.atoms(library.Float)})
+            for expr in found
+        ]
 
 
 def latex(net: nn.Module, digits: int | None = 3) -> list[str]:

@@ -50,8 +50,8 @@ def write(net: nn.Module, digits: int | None, *, shared: bool) -> Written:
     limit = MAX_SHARED if shared else MAX_WRITTEN
     if size > limit:
         raise FtnnError(
-            f"written out, this {type(net).__name__} would have {_about(size)} operations, numbers and names; "
-            f"allowed are {limit:,}: take fewer inputs, units or layers, or a function in which x occurs once"
+            f"written out, this {type(net).__name__} would have {_about(size)} operations, numbers and "
+            f"names; allowed are {limit:,}: take fewer inputs, units or layers, or a function that has x once"
         )
     first = stages[0]
     assert not isinstance(first, str)
@@ -81,14 +81,20 @@ def _stages(module: nn.Module) -> list[Stage]:
     if isinstance(module, Transfer | nn.Linear):
         return [module]
     if isinstance(module, Network):
-        hidden = [stage for layer in module.layers for stage in (layer, module.activation)]
-        return [*hidden, module.output]
+        stages: list[Stage] = []
+        for layer in module.layers:
+            stages.append(layer)
+            stages.append(module.activation)
+        stages.append(module.output)
+        return stages
     if isinstance(module, nn.Sequential):
         return [stage for child in module for stage in _stages(child)]
     if type(module) in _PLAIN:
         found = _PLAIN[type(module)]
         return [] if found is None else [found]
-    allowed = ", ".join(("Transfer", "Partial", "Network", "Sequential", "Linear", *(t.__name__ for t in _PLAIN)))
+    allowed = ", ".join(
+        ("Transfer", "Partial", "Network", "Sequential", "Linear", *(t.__name__ for t in _PLAIN))
+    )
     raise FtnnError(f"a {type(module).__name__} cannot be written out; what can be is {allowed}")
 
 
