@@ -125,7 +125,9 @@ def test_each_layer_sees_what_comes_to_it(activation: Any, monkeypatch: pytest.M
         assert found.awake == (~quiet).sum()
         with torch.no_grad():
             sums = torch.from_numpy(oracle.sums(layer, here))
-            here = {"relu": torch.relu, "tanh": torch.tanh, "logistic": torch.sigmoid}[activation](sums).numpy()
+            here = {"relu": torch.relu, "tanh": torch.tanh, "logistic": torch.sigmoid}[activation](
+                sums
+            ).numpy()
     assert census.awake == sum(c.awake for c in census)
     wrapped = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), net)
     same = connections(wrapped, x.reshape(70, 2, 3))
@@ -178,7 +180,7 @@ def test_data_that_say_nothing_are_refused(x: Any, error: type[Exception], words
 
 
 def test_modules_that_cannot_be_looked_into_are_refused():
-    with pytest.raises(FtnnError, match="memory of this MemoryNetwork is a Memory layer.*Transfer, Partial"):
+    with pytest.raises(FtnnError, match=r"memory of this MemoryNetwork is a Memory layer.*Transfer, Partial"):
         connections(MemoryNetwork(3, 4, 2))
     with pytest.raises(FtnnError, match="this is a Memory layer"):
         prune(Memory(3, 4))

@@ -51,7 +51,9 @@ def test_every_gradient_is_that_of_the_formula(name: str):
         error = torch.from_numpy(np.random.default_rng(7).normal(size=(b, m)))
         found = torch.autograd.grad(layer(x), [x, *layer.theta.tensors()], error)
         for got, by in zip(found, ("x", *layer.function.parameters), strict=True):
-            each = oracle.cube(layer, layer.function.slope(by), x.detach().numpy()) * error.numpy()[:, :, None]
+            each = (
+                oracle.cube(layer, layer.function.slope(by), x.detach().numpy()) * error.numpy()[:, :, None]
+            )
             each = np.where(np.isnan(oracle.values_of(layer)[layer.function.parameters[0]]), 0, each)
             total = np.nansum(each, 1) if by == "x" else np.nansum(each, 0)
             if by != "x":

@@ -99,7 +99,9 @@ def test_it_is_copied_moved_and_converted_like_any_module():
 def network() -> Network:
     torch.manual_seed(0)
     net = Network(5, [4, 3], 2, ["F12", ftnn.Mixed(["F08", "F03"])])
-    net.hidden[0] = Partial(5, 4, "F12", [(o, i) for o in range(4) for i in range(o + 1)], backend="reference")
+    net.hidden[0] = Partial(
+        5, 4, "F12", [(o, i) for o in range(4) for i in range(o + 1)], backend="reference"
+    )
     net.hidden[1] = Partial(4, 3, ftnn.Mixed(["F08", "F03"]), [(0, 1), (2, 2), (2, 3)])
     return net
 

@@ -118,5 +118,6 @@ class Written:
         needs = "from scipy import special\n" if any("special." in line for line in lines) else ""
         head = f"import numpy as np\n{needs}\n\ndef network(x):\n"
         head += f'    """(…, {len(self.inputs)}) → (…, {len(self.outputs)})."""\n'
-        body = "\n".join(lines) + "\n" if lines else ""
-        return f"{head}{body}    return np.stack(np.broadcast_arrays({results}), -1)\n"
+        body = "\n".join(["    x = np.asarray(x, dtype=np.float64)", *lines])
+        last = f"[np.broadcast_to(y, x.shape[:-1]) for y in ({results},)]"  # one may be a mere number
+        return f"{head}{body}\n    return np.stack({last}, -1)\n"

@@ -63,7 +63,7 @@ def write(net: nn.Module, digits: int | None, *, shared: bool) -> Written:
 
 
 def _about(size: float) -> str:
-    return f"{int(size):,}" if size < 1e9 else f"about {size:.0e}"
+    return f"{int(size):,}" if size < 1e12 else f"about {size:.0e}"
 
 
 _PLAIN: dict[type[nn.Module], Activation | None] = {
