@@ -128,7 +128,7 @@ def test_each_layer_sees_what_comes_to_it(activation: Any, monkeypatch: pytest.M
             here = {"relu": torch.relu, "tanh": torch.tanh, "logistic": torch.sigmoid}[activation](
                 sums
             ).numpy()
-    assert census.awake == sum(c.awake for c in census)
+    assert census.awake == sum(c.awake or 0 for c in census)
     wrapped = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), net)
     same = connections(wrapped, x.reshape(70, 2, 3))
     assert [c.name for c in same] == ["2.hidden.0", "2.hidden.1"]

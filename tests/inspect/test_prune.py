@@ -139,7 +139,8 @@ def test_a_map_of_kinds_and_frozen_parameters_are_kept():
 
 
 def test_parametrised_layers_are_refused():
-    layer = killed(Transfer(3, 2, "F06"))
+    layer = Transfer(3, 2, "F06")
+    killed(layer)
     torch.nn.utils.parametrize.register_parametrization(layer.theta, "p", nn.Identity())
     with pytest.raises(ftnn.FtnnError, match="remove_parametrizations"):
         prune(layer)
