@@ -191,8 +191,8 @@ def _build_linear(given: Any) -> nn.Linear:
 # The kinds of modules that a file may hold: how each is described, and how it is built again.
 _KINDS: dict[type[nn.Module], tuple[Callable[[Any], Description], Callable[[Any], nn.Module]]] = {
     Transfer: (_describe_layer, lambda given: Transfer(**_layer_arguments(given))),
-    Partial: (_describe_partial, _build_partial),
     Memory: (lambda layer: {**_describe_layer(layer), "through_time": layer.through_time}, _build_memory),
+    Partial: (_describe_partial, _build_partial),
     Network: (_describe_network, _build_network),
     MemoryNetwork: (_describe_memory_network, _build_memory_network),
     nn.Sequential: (_describe_sequential, _build_sequential),
