@@ -14,22 +14,25 @@ from ftnn.nn import save as save
 
 if TYPE_CHECKING:
     from ftnn import estimators as estimators
+    from ftnn import inspect as inspect
     from ftnn.estimators import FTNNClassifier as FTNNClassifier
     from ftnn.estimators import FTNNRegressor as FTNNRegressor
 
 __version__ = "0.1.0"
 
-_ESTIMATORS = ("FTNNClassifier", "FTNNRegressor")  # loaded when first asked for: they need scikit-learn
+_ESTIMATORS = ("FTNNClassifier", "FTNNRegressor")
+_LATER = ("estimators", "inspect", *_ESTIMATORS)  # loaded when first asked for: not all need them
 
 
 def __getattr__(name: str) -> Any:
-    if name != "estimators" and name not in _ESTIMATORS:
+    if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    estimators = importlib.import_module("ftnn.estimators")
-    return estimators if name == "estimators" else getattr(estimators, name)
+    if name in _ESTIMATORS:
+        return getattr(importlib.import_module("ftnn.estimators"), name)
+    return importlib.import_module(f"ftnn.{name}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ESTIMATORS, "estimators"})
+    return sorted({*globals(), *_LATER})

@@ -41,6 +41,8 @@ EXAMPLES = """\
 [cyan]ftnn train --function F12 --activation tanh --gamma -4[/cyan]   train on MNIST
 
 [cyan]ftnn train --data iris.csv --target species --gamma -2 --out iris[/cyan]   on a table of yours
+
+[cyan]ftnn inspect iris --data iris.csv --plot iris.png[/cyan]   look inside what was learned
 """
 
 app = typer.Typer(

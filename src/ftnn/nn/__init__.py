@@ -7,4 +7,5 @@ from ftnn.nn._memory import Memory as Memory
 from ftnn.nn._network import Activation as Activation
 from ftnn.nn._network import MemoryNetwork as MemoryNetwork
 from ftnn.nn._network import Network as Network
+from ftnn.nn._partial import Partial as Partial
 from ftnn.nn._transfer import Transfer as Transfer

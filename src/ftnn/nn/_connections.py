@@ -37,6 +37,7 @@ class Connections(nn.Module):
         device: Any,
         dtype: torch.dtype | None,
         backend: Backend,
+        places: tuple[Tensor, Tensor] | None = None,
     ):
         super().__init__()
         in_features, out_features = size("in_features", in_features), size("out_features", out_features)
@@ -55,8 +56,14 @@ class Connections(nn.Module):
         if self._mixed is not None:
             self._mixed.kinds(in_features, out_features)  # refuses a map of another shape, on any device
 
+        shape: tuple[int, ...] = (in_features, out_features)
+        if places is not None:  # a list of connections, by input and output, in place of a whole matrix
+            for name, place in zip(("inputs", "outputs"), places, strict=True):
+                self.register_buffer(name, place.to(device, torch.int32, copy=True))
+            shape = (len(places[0]),)
+
         def matrix() -> Tensor:
-            return torch.empty(in_features, out_features, device=device, dtype=dtype)
+            return torch.empty(shape, device=device, dtype=dtype)
 
         self.theta = Matrices({name: nn.Parameter(matrix()) for name in self.function.parameters})
         self.constants = Matrices({name: matrix() for name in self.function.constants})
@@ -121,20 +128,24 @@ class Connections(nn.Module):
 
         Returns (out, in): a view, writable under `torch.no_grad()`, unless a kind is asked for.
         """
-        source = self.theta if name in self.theta else self.constants
-        if name not in source:
-            known = ", ".join((*self.theta, *self.constants))
-            raise FtnnError(f"this layer has no parameter or constant {name!r}; it has {known}")
-        view = source[name].T
-        if kind is None:
-            return view
+        stored = self._stored(name)
+        return stored.T if kind is None else self._of_kind(stored, name, kind).T
+
+    def _of_kind(self, stored: Tensor, name: str, kind: AnyFunction | int) -> Tensor:
+        """A copy in which entries of other kinds are NaN."""
         number = self._kind_number(kind)
         if name not in (*self.kinds[number].parameters, *self.kinds[number].constants):
             raise FtnnError(f"the kind {self.kinds[number].formula!r} has no {name!r}")
         if self._kind_name is None:
-            return view.clone()
-        kinds = self.constants[self._kind_name].T
-        return torch.where(kinds == number, view, torch.nan)
+            return stored.clone()
+        return torch.where(self.constants[self._kind_name] == number, stored, torch.nan)
+
+    def _stored(self, name: str) -> Tensor:
+        source = self.theta if name in self.theta else self.constants
+        if name not in source:
+            known = ", ".join((*self.theta, *self.constants))
+            raise FtnnError(f"this layer has no parameter or constant {name!r}; it has {known}")
+        return source[name]
 
     def _kind_number(self, kind: AnyFunction | int) -> int:
         if isinstance(kind, int):

@@ -16,6 +16,7 @@ from ftnn.kernels import BACKENDS
 from ftnn.nn._connections import Connections
 from ftnn.nn._memory import Memory
 from ftnn.nn._network import MemoryNetwork, Network
+from ftnn.nn._partial import Partial
 from ftnn.nn._transfer import Transfer
 
 Description = dict[str, Any]
@@ -111,6 +112,14 @@ def _layer_arguments(given: Any) -> dict[str, Any]:
     return {**plain, "function": _build_functions(given)}
 
 
+def _describe_partial(layer: Partial) -> Description:
+    return {**_describe_layer(layer), "connections": len(layer.inputs)}  # which ones, the tensors say
+
+
+def _build_partial(given: Any) -> Partial:
+    return Partial(**_layer_arguments(given), connections=_take(given, "connections", int))
+
+
 def _build_memory(given: Any) -> Memory:
     return Memory(**_layer_arguments(given), through_time=_take(given, "through_time", bool))
 
@@ -123,6 +132,8 @@ def _describe_network(net: Network) -> Description:
         "hidden": [layer.out_features for layer in net.layers],
         "functions": [_describe_functions(layer) for layer in net.layers],
         "backends": [layer.backend for layer in net.layers],
+        # How many each layer has, where it is partial.
+        "connections": [len(layer.inputs) if isinstance(layer, Partial) else None for layer in net.layers],
     }
 
 
@@ -135,6 +146,12 @@ def _build_network(given: Any) -> Network:
         if backend not in BACKENDS:
             raise ModelFileError(f"the backend {backend!r} is not known; known are {', '.join(BACKENDS)}")
         layer.backend = backend
+    for number, count in enumerate(given.get("connections") or ()):
+        if count is not None:
+            whole = net.layers[number]
+            function = whole.function if whole._mixed is None else whole._mixed
+            sizes = whole.in_features, whole.out_features
+            net.hidden[number] = Partial(*sizes, function, count, backend=whole.backend)
     return net
 
 
@@ -175,6 +192,7 @@ def _build_linear(given: Any) -> nn.Linear:
 _KINDS: dict[type[nn.Module], tuple[Callable[[Any], Description], Callable[[Any], nn.Module]]] = {
     Transfer: (_describe_layer, lambda given: Transfer(**_layer_arguments(given))),
     Memory: (lambda layer: {**_describe_layer(layer), "through_time": layer.through_time}, _build_memory),
+    Partial: (_describe_partial, _build_partial),
     Network: (_describe_network, _build_network),
     MemoryNetwork: (_describe_memory_network, _build_memory_network),
     nn.Sequential: (_describe_sequential, _build_sequential),

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from ftnn import _atomic
-from ftnn.errors import ModelFileError
+from ftnn.errors import ModelFileError, ShapeError
 from ftnn.nn._connections import Connections
 from ftnn.nn._descriptions import build, describe
+from ftnn.nn._partial import Partial
 
 FORMAT_VERSION = 1
 """Of the file format; a file of a newer one is refused."""
@@ -112,13 +113,26 @@ def _fit(module: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
         wanted, found = tuple(state[name].shape), tuple(tensors[name].shape)
         if found != wanted:
             raise ModelFileError(f"{name} has the shape {found}, but the description says {wanted}")
-        if not tensors[name].is_floating_point():
+        if not state[name].is_floating_point():  # where connections stand
+            if tensors[name].dtype != state[name].dtype:
+                raise ModelFileError(f"{name} is {tensors[name].dtype}, but should be {state[name].dtype}")
+        elif not tensors[name].is_floating_point():
             raise ModelFileError(f"{name} is {tensors[name].dtype}, which is no floating-point dtype")
     for prefix, part in module.named_modules():
-        own = {tensors[f"{prefix}.{name}".lstrip(".")].dtype for name in part.state_dict()}
+        own = {
+            tensors[f"{prefix}.{name}".lstrip(".")].dtype
+            for name, tensor in part.state_dict().items()
+            if tensor.is_floating_point()
+        }
         if isinstance(part, Connections | nn.Linear) and len(own) > 1:
             raise ModelFileError(f"{prefix or 'the layer'} has tensors of different dtypes: {own}")
     module.load_state_dict(tensors, strict=True, assign=True)
+    for prefix, part in module.named_modules():
+        if isinstance(part, Partial):
+            try:
+                part.check()  # compiled code would follow them anywhere
+            except ShapeError as error:
+                raise ModelFileError(f"{prefix or 'the layer'}: {error}") from error
     return module
 
 

@@ -42,14 +42,20 @@ class Transfer(Connections):
         super().__init__(
             in_features, out_features, function, bias=bias, device=device, dtype=dtype, backend=backend
         )
+        self._refuse_memory()
+
+    def _refuse_memory(self) -> None:
         if self.function.has_memory:
             raise FtnnError(f"{self.function.formula!r} uses C, its own previous value: use ftnn.nn.Memory")
 
     def forward(self, x: Tensor) -> Tensor:
         """`F ⊙ x + b`: (…, in_features) → (…, out_features)."""
         check_input(self, x, self._first.dtype)
-        rows = x.reshape(-1, self.in_features)
-        out = transfer(self.function, rows, self.matrices(), self.backend)
+        out = self._sums(x.reshape(-1, self.in_features))
         if self.bias is not None:
             out = out + self.bias
         return out.reshape(*x.shape[:-1], self.out_features)
+
+    def _sums(self, rows: Tensor) -> Tensor:
+        """`F ⊙ x`, (batch, out_features), of (batch, in_features)."""
+        return transfer(self.function, rows, self.matrices(), self.backend)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
 from ftnn import _atomic
-from ftnn.data import idx_directory, mnist, paper_cell, read_table
+from ftnn.data import Preparation, idx_directory, mnist, paper_cell, read_table
+from ftnn.data._preparation import Task
 from ftnn.errors import DataError, FtnnError, ModelFileError
 from ftnn.formula import catalogue
 from ftnn.nn import Network, load, notes_of, save
@@ -23,36 +23,8 @@ from ftnn.training._problem import Array
 from ftnn.training._settings import Settings
 from ftnn.training._streams import initialise
 
-Task = Literal["classification", "regression"]
 HELD_OUT = 0.2
 """The share of a table's rows that is kept for testing."""
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """How raw inputs and outputs are turned into a network's, and back. Kept in the model's file."""
-
-    task: Task
-    classes: tuple[str, ...] | None
-    """What each output stands for."""
-    features: tuple[str, ...] | None
-    """The columns of a table, in order; None for images."""
-    target: str | None
-    mean: tuple[float, ...] | None
-    """Of each feature; None where features are taken as they are."""
-    scale: tuple[float, ...] | None
-
-    def inputs(self, x: Array) -> Array:
-        """Features as the network takes them: tables with mean 0 and standard deviation 1."""
-        return x if self.mean is None else (x - np.array(self.mean)) / np.array(self.scale)
-
-    @classmethod
-    def read(cls, path: Path) -> Preparation:
-        given: Any = notes_of(path).get("preparation")
-        if not isinstance(given, Mapping):
-            raise ModelFileError(f"{path} was not saved by `ftnn train`: it does not say what its inputs are")
-        fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items()}
-        return cls(**fields)
 
 
 @dataclass(frozen=True)
@@ -239,7 +211,7 @@ class Predictions:
 def predict(model: Path, data: str) -> Predictions:
     """The answers of a model that `train` saved: for a table, or for a folder's test images."""
     path = model / "model.safetensors" if model.is_dir() else model
-    net, found = load(path), Preparation.read(path)
+    net, found = load(path), Preparation.of(notes_of(path), path)
     if not isinstance(net, Network):
         raise ModelFileError(f"{path} holds a {type(net).__name__}, not a Network")
     right: Array | None = None

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ftnn.errors import FtnnError
 from ftnn.kernels import cpu_available, program, signature
-from ftnn.nn import Activation, Transfer
+from ftnn.nn import Activation, Partial, Transfer
 from ftnn.nn._connections import Connections
 from ftnn.nn._network import ACTIVATIONS
 from ftnn.training._problem import Array, Problem
@@ -100,6 +100,8 @@ def _why_not_compiled(module: nn.Module, settings: Settings, optimizer: MakeOpti
         return "some parameters are parametrised"
     if any(isinstance(part, Connections) and part.bias is None for part in module.modules()):
         return "a layer has no bias"
+    if any(isinstance(part, Partial) for part in module.modules()):
+        return "a layer is only partially connected"
     return "" if cpu_available() else "LLVM cannot be loaded"
 
 

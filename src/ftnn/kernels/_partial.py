@@ -1,0 +1,208 @@
+"""Matrices of which only some connections are there: the registered operators, their autograd and reference.
+
+Connections are lists, those of one output together: `inputs` says where each comes from, and output o has
+those from `bounds[o]` to `bounds[o + 1]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ftnn.errors import FtnnError
+from ftnn.formula import Function
+from ftnn.formula._expr import INPUT
+from ftnn.kernels import _reference
+from ftnn.kernels._op import Backend, cpu_available
+from ftnn.kernels._program import Program, program, signature
+from ftnn.kernels._reference import Contraction
+
+CHUNK = 2**22
+"""Values of the reference, over samples and connections, that are held at once."""
+
+
+def partial_transfer(
+    function: Function,
+    x: Tensor,
+    matrices: Sequence[Tensor],
+    inputs: Tensor,
+    bounds: Tensor,
+    backend: Backend = "auto",
+) -> Tensor:
+    """F ⊙ x, where only some connections are there.
+
+    **Arguments:**
+
+    - `function`: what stands on the connections.
+    - `x`: (batch, in).
+    - `matrices`: the parameters, then the constants, each (connections,), in the function's order.
+    - `inputs`: the input of each connection, (connections,) int32. Whoever calls has checked them.
+    - `bounds`: where each output's connections begin and the last one's end, (out + 1,) int64.
+    - `backend`: as for `transfer`.
+
+    Returns (batch, out).
+    """
+    if backend == "cpu" and not _compiled(x):
+        raise FtnnError(f'backend="cpu" computes float32 and float64 on the CPU, not {x.dtype} on {x.device}')
+    return torch.ops.ftnn.partial_transfer(x, list(matrices), inputs, bounds, *signature(function), backend)
+
+
+def _compiled(x: Tensor) -> bool:
+    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and cpu_available()
+
+
+@cache
+def _cpu() -> Any:
+    # Only now: it loads LLVM.
+    from ftnn.kernels import _partial_cpu as module
+
+    return module
+
+
+@torch.library.custom_op("ftnn::partial_transfer", mutates_args=())
+def _op(
+    x: Tensor,
+    matrices: list[Tensor],
+    inputs: Tensor,
+    bounds: Tensor,
+    formula: str,
+    constants: str,
+    backend: str,
+) -> Tensor:
+    with torch.no_grad():
+        path = _cpu().transfer if backend != "reference" and _compiled(x) else reference
+        return path(program(formula, constants), x, matrices, inputs, bounds)
+
+
+@_op.register_fake
+def _(
+    x: Tensor,
+    matrices: list[Tensor],
+    inputs: Tensor,
+    bounds: Tensor,
+    formula: str,
+    constants: str,
+    backend: str,
+) -> Tensor:
+    return x.new_empty(x.shape[0], bounds.shape[0] - 1)
+
+
+@torch.library.custom_op("ftnn::partial_transfer_backward", mutates_args=())
+def _backward_op(
+    grad: Tensor,
+    x: Tensor,
+    matrices: list[Tensor],
+    inputs: Tensor,
+    bounds: Tensor,
+    formula: str,
+    constants: str,
+    backend: str,
+    wanted: str,
+) -> list[Tensor]:
+    with torch.no_grad():
+        path = _cpu().transfer_backward if backend != "reference" and _compiled(x) else reference_backward
+        return path(program(formula, constants), grad, x, matrices, inputs, bounds, tuple(wanted.split()))
+
+
+@_backward_op.register_fake
+def _(
+    grad: Tensor,
+    x: Tensor,
+    matrices: list[Tensor],
+    inputs: Tensor,
+    bounds: Tensor,
+    formula: str,
+    constants: str,
+    backend: str,
+    wanted: str,
+) -> list[Tensor]:
+    return [torch.empty_like(x if name == INPUT else matrices[0]) for name in wanted.split()]
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, matrices, sources, bounds, formula, constants, backend = inputs
+    ctx.save_for_backward(x, sources, bounds, *matrices)
+    ctx.signature, ctx.backend = (formula, constants), backend
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    x, inputs, bounds, *matrices = ctx.saved_tensors
+    found = program(*ctx.signature)
+    needs_x, needs_matrices, *_ = ctx.needs_input_grad
+    needed = {INPUT: needs_x, **dict(zip(found.matrices, needs_matrices, strict=True))}
+    wanted = tuple(name for name in found.differentiable if needed[name])
+    if torch.is_grad_enabled():  # somebody wants derivatives of this one: the reference has them all
+        grads = reference_backward(found, grad, x, matrices, inputs, bounds, wanted)
+    else:
+        grads = torch.ops.ftnn.partial_transfer_backward(
+            grad, x, matrices, inputs, bounds, *ctx.signature, ctx.backend, " ".join(wanted)
+        )
+    by_name = dict(zip(wanted, grads, strict=True))
+    of_matrices = [by_name.get(name) for name in found.matrices]
+    return by_name.get(INPUT), of_matrices, None, None, None, None, None
+
+
+torch.library.register_autograd("ftnn::partial_transfer", _backward, setup_context=_save)
+
+
+# --- the reference: every connection's value, in plain torch ---
+
+
+@cache
+def _values(found: Program) -> Contraction:
+    """F of each connection: a contraction with the connections as its inputs, and one output."""
+    return Contraction(((INPUT, "bi"), *((name, "io") for name in found.matrices)), ((found.expr, "bi"),))
+
+
+def outputs_of(bounds: Tensor) -> Tensor:
+    """The output of each connection, (connections,) int64."""
+    numbers = torch.arange(len(bounds) - 1, device=bounds.device)
+    return numbers.repeat_interleave(bounds.diff())
+
+
+def _chunks(batch: int, connections: int) -> Iterator[slice]:
+    step = max(1, CHUNK // max(batch, 1))
+    return (slice(first, min(first + step, connections)) for first in range(0, connections, step))
+
+
+def reference(
+    found: Program, x: Tensor, matrices: Sequence[Tensor], inputs: Tensor, bounds: Tensor
+) -> Tensor:
+    """F ⊙ x, (batch, out): slow and obviously right."""
+    out, outputs = x.new_zeros(x.shape[0], len(bounds) - 1), outputs_of(bounds)
+    for part in _chunks(x.shape[0], len(inputs)):
+        values = _reference.contract(_values(found), x[:, inputs[part]], *(m[part, None] for m in matrices))[
+            0
+        ]
+        out = out.index_add(1, outputs[part], values)
+    return out
+
+
+def reference_backward(
+    found: Program,
+    grad: Tensor,
+    x: Tensor,
+    matrices: Sequence[Tensor],
+    inputs: Tensor,
+    bounds: Tensor,
+    wanted: tuple[str, ...],
+) -> list[Tensor]:
+    """The gradients by each of `wanted`, in the order of x, then `program.parameters`; differentiable."""
+    names = [name for name in found.differentiable if name in wanted]
+    numbers = tuple(n for n, (name, _) in enumerate(_values(found).operands) if name in wanted)
+    contraction = _reference._backward(_values(found), numbers)
+    outputs, down = outputs_of(bounds), torch.zeros_like(x)
+    lists: dict[str, list[Tensor]] = {name: [] for name in names if name != INPUT}
+    for part in _chunks(x.shape[0], len(inputs)):
+        given = (x[:, inputs[part]], *(m[part, None] for m in matrices), grad[:, outputs[part]])
+        for name, gradient in zip(names, _reference.contract(contraction, *given), strict=True):
+            if name == INPUT:
+                down = down.index_add(1, inputs[part].long(), gradient)
+            else:
+                lists[name].append(gradient[:, 0])
+    empty = matrices[0].new_zeros(0)
+    return [down if name == INPUT else torch.cat(lists[name] or [empty]) for name in names]

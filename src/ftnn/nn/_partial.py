@@ -1,0 +1,139 @@
+"""`Partial`: a layer of which only some connections are there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ftnn.errors import ShapeError
+from ftnn.kernels import Backend, partial_transfer
+from ftnn.nn._connections import AnyFunction, Connections, size
+from ftnn.nn._transfer import Transfer
+
+
+class Partial(Transfer):
+    """The transfer computation `F ⊙ x + b` over some pairs of an input and an output; others send nothing.
+
+    **Arguments:**
+
+    - `in_features`, `out_features`: the numbers of inputs and outputs.
+    - `function`: what stands on every connection, as for [`ftnn.nn.Transfer`][].
+    - `connections`: the (output, input) of each, (connections, 2) whole numbers in any order; or how many
+        there are, if `load_state_dict` is to say which.
+    - `bias`, `device`, `dtype`, `backend`: as for [`ftnn.nn.Transfer`][].
+
+    Shapes: the input is (…, in_features), the output (…, out_features). `state_dict` has `theta.<name>` and
+    `constants.<name>`, each (connections,), in the order of outputs and then inputs; `inputs` and `outputs`,
+    (connections,) int32, between which each stands; and `bias`.
+    """
+
+    inputs: Tensor
+    outputs: Tensor
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        function: AnyFunction,
+        connections: Any,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        backend: Backend = "auto",
+    ):
+        in_features, pairs = size("in_features", in_features), _pairs(connections)
+        order = (pairs[:, 0] * in_features + pairs[:, 1]).argsort()
+        # Connections', not Transfer's own, which would make whole matrices.
+        Connections.__init__(
+            self,
+            in_features,
+            out_features,
+            function,
+            bias=bias,
+            device=device,
+            dtype=dtype,
+            backend=backend,
+            places=(pairs[order, 1], pairs[order, 0]),
+        )
+        self._refuse_memory()
+        self._checked: tuple[Tensor, Tensor, tuple[int, int], Tensor] | None = None
+        if not isinstance(connections, int) and not self.inputs.is_meta:
+            self.check()
+
+    @property
+    def connections(self) -> Tensor:
+        """The (output, input) of each connection, (connections, 2) int64."""
+        return torch.stack([self.outputs, self.inputs], 1).long()
+
+    def check(self) -> Tensor:
+        """Where each output's connections begin, (out + 1,) int64. Raises `ShapeError` for impossible ones.
+
+        Looked at once for the same tensors: compiled code follows them without looking.
+        """
+        versions = (self.inputs._version, self.outputs._version)
+        if self._checked is not None:
+            inputs, outputs, seen, bounds = self._checked
+            if inputs is self.inputs and outputs is self.outputs and seen == versions:
+                return bounds
+        bounds = self._bounds()
+        self._checked = (self.inputs, self.outputs, versions, bounds)
+        return bounds
+
+    def _bounds(self) -> Tensor:
+        inputs, outputs = self.inputs.long(), self.outputs.long()
+        for name, found, many in (
+            ("input", inputs, self.in_features),
+            ("output", outputs, self.out_features),
+        ):
+            if len(found) and not (found.min() >= 0 and found.max() < many):
+                raise ShapeError(
+                    f"connections name {name}s {int(found.min())} to {int(found.max())}; this layer has "
+                    f"{many}, so allowed are 0 to {many - 1}"
+                )
+        if not bool(((outputs * self.in_features + inputs).diff() > 0).all()):
+            raise ShapeError("connections must stand in the order of outputs, then inputs, each of them once")
+        numbers = torch.arange(self.out_features + 1, device=outputs.device)
+        return torch.searchsorted(outputs, numbers)
+
+    def _reset_kinds(self, generator: torch.Generator | None) -> Tensor | None:
+        given = None if self._mixed is None else self._mixed.kinds(self.in_features, self.out_features)
+        if given is None or self._kind_name is None:
+            return super()._reset_kinds(generator)
+        table = torch.from_numpy(given.copy()).to(self.outputs.device)
+        kind = self.constants[self._kind_name]
+        return kind.copy_(table[self.outputs.long(), self.inputs.long()])
+
+    def matrix(self, name: str, kind: AnyFunction | int | None = None) -> Tensor:
+        """A parameter or constant as the paper indexes it: a copy, (out, in), NaN where nothing is connected.
+
+        For `kind` see [`ftnn.nn.Transfer`][].
+        """
+        listed = self._stored(name)
+        if kind is not None:
+            listed = self._of_kind(listed, name, kind)
+        whole = listed.new_full((self.out_features, self.in_features), torch.nan)
+        return whole.index_put((self.outputs.long(), self.inputs.long()), listed)
+
+    def _sums(self, rows: Tensor) -> Tensor:
+        matrices = self.matrices()
+        return partial_transfer(self.function, rows, matrices, self.inputs, self.check(), self.backend)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, connections={len(self.inputs)}"
+
+
+def _pairs(given: Any) -> Tensor:
+    """(connections, 2), checked; zeros where a number of connections is given."""
+    if isinstance(given, int) and given >= 0:
+        return torch.zeros(given, 2, dtype=torch.int64)
+    pairs = torch.as_tensor(given)
+    if pairs.numel() == 0:
+        return torch.zeros(0, 2, dtype=torch.int64, device=pairs.device)
+    if pairs.dim() != 2 or pairs.shape[1] != 2 or pairs.is_floating_point() or pairs.dtype == torch.bool:
+        raise ShapeError(
+            "connections must be (connections, 2) whole numbers, an (output, input) for each, "
+            f"not {pairs.dtype} of shape {tuple(pairs.shape)}"
+        )
+    return pairs.long()

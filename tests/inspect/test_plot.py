@@ -1,0 +1,109 @@
+import subprocess
+import sys
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+import ftnn
+from ftnn.errors import FtnnError
+from ftnn.inspect import plot
+from ftnn.nn import Network, Partial, Transfer
+from tests.inspect import oracle
+
+
+def curves(figure: Figure) -> list[Any]:
+    """The lines that have a label of their own."""
+    return [line for line in figure.axes[0].lines if not str(line.get_label()).startswith("_")]
+
+
+def test_curves_are_the_functions_and_labels_say_which():
+    torch.manual_seed(0)
+    layer = Transfer(4, 3, "F12")
+    figure = plot(layer, connections=[(2, 1), (0, 3)], x=(-2, 5))
+    first, second = curves(figure)
+    x = np.asarray(first.get_xdata())
+    assert (x[0], x[-1]) == (-2, 5)
+    whole = oracle.cube(layer, layer.function.expr, np.repeat(x[:, None], 4, 1))
+    np.testing.assert_allclose(first.get_ydata(), whole[:, 2, 1], rtol=1e-12)
+    np.testing.assert_allclose(second.get_ydata(), whole[:, 0, 3], rtol=1e-12)
+    q = float(f"{layer.matrix('q')[2, 1].item():.2e}")
+    assert first.get_label().startswith("2 ← 1:  $")
+    assert r"\sin" in first.get_label()
+    assert f"{abs(q):g}" in first.get_label()
+    assert figure.axes[0].get_title() == "F12: p*sin(q*x + r)"
+    assert first.get_color() != second.get_color()
+
+
+def test_by_default_those_that_move_most_are_shown():
+    layer = Transfer(9, 5, "p*x", dtype=torch.float64)
+    size = layer.matrix("p").detach().abs().numpy()
+    wanted = [tuple(np.unravel_index(n, size.shape)) for n in np.argsort(-size.ravel())[:6]]
+    found = [str(line.get_label()).split(":")[0].split(" ← ") for line in curves(plot(layer))]
+    assert [(int(o), int(i)) for o, i in found] == [(int(o), int(i)) for o, i in wanted]
+
+
+def test_many_curves_differ_in_colour_or_dashes():
+    layer = Transfer(24, 1, "F12")
+    styles = [(c.get_color(), c.get_linestyle()) for c in curves(plot(layer, [(0, n) for n in range(24)]))]
+    assert len(set(styles)) == 24
+
+
+@pytest.mark.parametrize("function", ["F06", "p*tan(q*x*30)", "where(x > p, q*x, r)", "p/x", "p**2*log(x)"])
+def test_any_formula_can_be_drawn(function: str):
+    figure = plot(Transfer(3, 3, function))
+    content = BytesIO()
+    figure.savefig(content, format="png")  # text and mathematics are set only now
+    assert content.getvalue().startswith(b"\x89PNG")
+
+
+def test_a_pole_leaves_the_picture_and_no_line_crosses_it():
+    layer = Transfer(1, 1, "p/x", dtype=torch.float64)
+    (line,) = curves(plot(layer, x=(-1, 1.001)))
+    y = np.asarray(line.get_ydata())
+    seen = np.isfinite(y[1:]) & np.isfinite(y[:-1])
+    assert not (seen & (np.sign(y[1:]) != np.sign(y[:-1]))).any()
+    assert line.axes.get_ylim()[1] < np.nanmax(np.abs(y))
+
+
+def test_it_draws_into_axes_that_are_given_and_into_mixed_and_partial_layers():
+    figure = Figure()
+    left, right = figure.subplots(1, 2)
+    assert plot(Transfer(3, 2, ftnn.Mixed(["F12", "F03"])), ax=left) is figure
+    plot(Partial(3, 2, "F12", [(1, 2)]), ax=right)
+    assert [str(t.get_label())[:6] for t in right.lines if "←" in str(t.get_label())] == ["1 ← 2:"]
+
+
+def test_no_window_and_no_global_state():
+    program = "import ftnn, sys; ftnn.inspect.plot(ftnn.nn.Transfer(2, 2, 'F12')); "
+    program += "assert 'matplotlib' in sys.modules and 'matplotlib.pyplot' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"connections": [(3, 0)]}, r"connection \(3, 0\): there is no output 3; allowed are 0 to 1"),
+        ({"connections": [(0, -1)]}, r"there is no input -1; allowed are 0 to 2"),
+        ({"connections": [5]}, r"a pair \(output, input\) of whole numbers, not 5"),
+        ({"connections": [(0.5, 1)]}, r"not \(0.5, 1\)"),
+        ({"connections": []}, "0 connections were named; allowed are 1 to 24"),
+        ({"connections": [(0, 0)] * 25}, "25 connections were named"),
+        ({"x": (1, 1)}, r"\(low, high\), finite and low < high, not \(1, 1\)"),
+        ({"x": (0, float("inf"))}, "finite"),
+        ({"x": 3}, "not 3"),
+    ],
+)
+def test_bad_input_is_refused(more: Any, words: str):
+    with pytest.raises(FtnnError, match=words):
+        plot(Transfer(3, 2, "F12"), **more)
+
+
+def test_a_connection_that_is_gone_and_a_network_are_refused():
+    with pytest.raises(FtnnError, match=r"connection \(0, 0\) is not there"):
+        plot(Partial(3, 2, "F12", [(1, 2)]), [(0, 0)])
+    with pytest.raises(FtnnError, match=r"not Network; of a network, take one of net\.layers"):
+        plot(Network(3, [2], 1))  # pyright: ignore[reportArgumentType]

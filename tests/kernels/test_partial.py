@@ -1,0 +1,141 @@
+"""Partial matrices: generated code and the reference, against every connection summed by NumPy."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import ftnn
+from ftnn.kernels._op import Backend
+from ftnn.nn import Partial
+from tests.inspect import oracle
+
+NAMES = [name for name in ftnn.catalogue if name != "memory"]
+SHAPES = [(1, 1, 1), (5, 7, 3), (33, 19, 11), (70, 40, 21)]
+BACKENDS: tuple[Backend, ...] = ("cpu", "reference")
+
+
+def partial(n: int, m: int, function: Any, share: float = 0.4, **more: Any) -> Partial:
+    there = torch.from_numpy(np.random.default_rng(n * m).random((m, n)) < share)
+    layer = Partial(n, m, function, there.nonzero(), **more)
+    if layer.bias is not None:
+        with torch.no_grad():
+            layer.bias.uniform_(-1, 1)
+    return layer
+
+
+def samples(b: int, n: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    x = torch.from_numpy(np.random.default_rng(b).normal(size=(b, n)))
+    x[::3, ::2] = 0  # silent inputs
+    return x.to(dtype)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_function_gives_what_its_connections_sum_up_to(name: str, backend: Backend):
+    for b, n, m in SHAPES:
+        layer = partial(n, m, name, dtype=torch.float64, backend=backend)
+        x = samples(b, n)
+        torch.testing.assert_close(
+            layer(x).detach(), torch.from_numpy(oracle.sums(layer, x.numpy())), rtol=1e-12, atol=1e-12
+        )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_gradient_is_that_of_the_formula(name: str):
+    for b, n, m in SHAPES:
+        layer = partial(n, m, name, dtype=torch.float64, backend="cpu")
+        x = samples(b, n).requires_grad_()
+        error = torch.from_numpy(np.random.default_rng(7).normal(size=(b, m)))
+        found = torch.autograd.grad(layer(x), [x, *layer.theta.tensors()], error)
+        for got, by in zip(found, ("x", *layer.function.parameters), strict=True):
+            each = (
+                oracle.cube(layer, layer.function.slope(by), x.detach().numpy()) * error.numpy()[:, :, None]
+            )
+            each = np.where(np.isnan(oracle.values_of(layer)[layer.function.parameters[0]]), 0, each)
+            total = np.nansum(each, 1) if by == "x" else np.nansum(each, 0)
+            if by != "x":
+                places = layer.connections.numpy()
+                total = total[places[:, 0], places[:, 1]]
+            np.testing.assert_allclose(got.numpy(), total, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["F06", "F12", "F16"])
+def test_float32_is_near_float64(name: str):
+    layer = partial(40, 21, name, backend="cpu")
+    x = samples(70, 40, torch.float32).requires_grad_()
+    same = Partial(40, 21, name, layer.connections, dtype=torch.float64, backend="reference")
+    same.load_state_dict(layer.state_dict())
+    y = x.detach().double().requires_grad_()
+    torch.testing.assert_close(layer(x).double(), same(y), rtol=1e-5, atol=1e-5)
+    first = torch.autograd.grad(layer(x).sum(), [x, *layer.parameters()])
+    second = torch.autograd.grad(same(y).sum(), [y, *same.parameters()])
+    for a, b in zip(first, second, strict=True):
+        torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-4)
+
+
+def test_derivatives_of_any_order_are_right():
+    layer = partial(3, 2, "p*sin(q*x + r)*exp(x*p)", 0.8, dtype=torch.float64)
+    x = samples(4, 3).requires_grad_()
+
+    def run(x: Tensor, *theta: Tensor) -> Tensor:
+        return torch.func.functional_call(layer, dict(zip(names, theta, strict=True)), (x,))
+
+    names = [name for name, _ in layer.named_parameters()]
+    theta = [p.detach().clone().requires_grad_() for p in layer.parameters()]
+    assert torch.autograd.gradcheck(run, (x, *theta))
+    assert torch.autograd.gradgradcheck(run, (x, *theta))
+
+
+def test_results_do_not_depend_on_the_number_of_threads():
+    layer = partial(60, 50, "F12", backend="cpu")
+    x = samples(300, 60, torch.float32).requires_grad_()
+    before = torch.get_num_threads()
+    found: list[tuple[Tensor, ...]] = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            out = layer(x)
+            found.append((out, *torch.autograd.grad(out.sum(), [x, *layer.parameters()])))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_layer_without_connections_is_its_bias(backend: Backend):
+    layer = Partial(3, 2, "F12", [], backend=backend)
+    x = torch.zeros(4, 3, requires_grad=True)
+    out = layer(x)
+    assert torch.equal(out, torch.zeros(4, 2))
+    out.sum().backward()
+    assert x.grad is not None
+    assert not x.grad.any()
+    assert layer.theta["p"].grad is not None
+    assert layer(torch.zeros(0, 3)).shape == (0, 2)
+
+
+def test_chunks_of_the_reference_do_not_show(monkeypatch: pytest.MonkeyPatch):
+    layer = partial(19, 11, "F13", dtype=torch.float64, backend="reference")
+    x = samples(33, 19).requires_grad_()
+    wanted = (layer(x), *torch.autograd.grad(layer(x).sum(), [x, *layer.parameters()]))
+    monkeypatch.setattr("ftnn.kernels._partial.CHUNK", 33 * 4)
+    found = (layer(x), *torch.autograd.grad(layer(x).sum(), [x, *layer.parameters()]))
+    for a, b in zip(wanted, found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-13)
+
+
+def test_not_a_number_arrives():
+    layer = Partial(2, 3, "p*x", [(0, 0), (2, 1)], backend="cpu")
+    found = layer(torch.tensor([[float("nan"), 1.0]])).isnan()
+    assert found.tolist() == [[True, False, False]]
+
+
+def test_half_precision_falls_back_and_is_refused_by_name():
+    layer = partial(5, 4, "F03", dtype=torch.bfloat16)
+    assert layer(torch.zeros(2, 5, dtype=torch.bfloat16)).dtype == torch.bfloat16
+    layer.backend = "cpu"
+    with pytest.raises(ftnn.FtnnError, match="float32 and float64"):
+        layer(torch.zeros(2, 5, dtype=torch.bfloat16))

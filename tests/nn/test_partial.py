@@ -1,0 +1,176 @@
+"""`Partial` as a module: what it is made of, how it is kept, and what it refuses."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+import ftnn
+from ftnn.errors import ModelFileError, ShapeError
+from ftnn.nn import Network, Partial, Transfer
+from ftnn.nn._files import _digest
+
+PAIRS = [(2, 4), (0, 1), (0, 0), (2, 0)]
+
+
+def test_connections_stand_in_the_order_of_outputs_then_inputs():
+    layer = Partial(5, 3, "F12", PAIRS)
+    assert layer.connections.tolist() == [[0, 0], [0, 1], [2, 0], [2, 4]]
+    assert {name: tuple(t.shape) for name, t in layer.state_dict().items()} == {
+        **{f"theta.{name}": (4,) for name in "pqr"},
+        "inputs": (4,),
+        "outputs": (4,),
+        "bias": (3,),
+    }
+    assert "connections=4" in repr(layer)
+
+
+def test_a_matrix_is_whole_with_holes():
+    layer = Partial(5, 3, "F12", PAIRS)
+    found = layer.matrix("q").detach()
+    assert found.shape == (3, 5)
+    assert (~found.isnan()).nonzero().tolist() == [[0, 0], [0, 1], [2, 0], [2, 4]]
+    assert found[2, 4] == layer.theta["q"][3]
+    with pytest.raises(ftnn.FtnnError, match="no parameter or constant 'z'; it has p, q, r"):
+        layer.matrix("z")
+
+
+def test_parameters_start_in_their_ranges_and_mixed_ones_as_their_map_says():
+    layer = Partial(30, 20, "F06", [(o, i) for o in range(20) for i in range(0, 30, 2)])
+    assert 0 <= layer.theta["p"].min() < layer.theta["p"].max() <= 0.2
+    assert set(layer.constants["u"].tolist()) == {-1.0, 1.0}
+    kinds = np.arange(15).reshape(3, 5) % 2
+    mixed = Partial(5, 3, ftnn.Mixed(["F12", "F03"], kinds), PAIRS)
+    kind = mixed.matrix("kind")
+    for o, i in PAIRS:
+        assert kind[o, i] == kinds[o, i]
+    assert mixed.matrix("r", kind="F12").isnan()[0, 1]
+    assert not mixed.matrix("r", kind="F12").isnan()[2, 4]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        ([(0, 5)], "inputs 5 to 5; this layer has 5, so allowed are 0 to 4"),
+        ([(3, 0)], "outputs 3 to 3; this layer has 3, so allowed are 0 to 2"),
+        ([(0, -1)], "inputs -1 to -1"),
+        ([(0, 1), (0, 1)], "each of them once"),
+        ([0, 1], r"whole numbers, an \(output, input\) for each, not torch.int64 of shape \(2,\)"),
+        ([(0.5, 1.0)], "not torch.float32"),
+    ],
+)
+def test_impossible_connections_are_refused(pairs: Any, words: str):
+    with pytest.raises(ShapeError, match=words):
+        Partial(5, 3, "F12", pairs)
+
+
+def test_connections_that_were_changed_are_looked_at_again():
+    layer = Partial(5, 3, "F12", PAIRS)
+    layer(torch.zeros(1, 5))
+    layer.inputs[0] = 1000  # compiled code would read whatever lies there
+    with pytest.raises(ShapeError, match="inputs 0 to 1000"):
+        layer(torch.zeros(1, 5))
+    other = Partial(5, 3, "F12", PAIRS)
+    other.load_state_dict({**other.state_dict(), "outputs": torch.tensor([9, 9, 9, 9], dtype=torch.int32)})
+    with pytest.raises(ShapeError, match="outputs 9 to 9"):
+        other(torch.zeros(1, 5))
+
+
+def test_it_is_copied_moved_and_converted_like_any_module():
+    layer = Partial(5, 3, "F12", PAIRS)
+    x = torch.randn(7, 2, 5)
+    assert torch.equal(copy.deepcopy(layer)(x), layer(x))
+    double = copy.deepcopy(layer).double()
+    assert double.inputs.dtype == torch.int32
+    torch.testing.assert_close(double(x.double()).float(), layer(x), rtol=1e-4, atol=1e-5)
+    fresh = Partial(5, 3, "F12", 4)  # load_state_dict says which
+    fresh.load_state_dict(layer.state_dict())
+    assert torch.equal(fresh(x), layer(x))
+    with pytest.raises(ftnn.FtnnError, match="C, its own previous value"):
+        Partial(5, 3, "memory", PAIRS)
+
+
+def network() -> Network:
+    torch.manual_seed(0)
+    net = Network(5, [4, 3], 2, ["F12", ftnn.Mixed(["F08", "F03"])])
+    net.hidden[0] = Partial(
+        5, 4, "F12", [(o, i) for o in range(4) for i in range(o + 1)], backend="reference"
+    )
+    net.hidden[1] = Partial(4, 3, ftnn.Mixed(["F08", "F03"]), [(0, 1), (2, 2), (2, 3)])
+    return net
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Partial(5, 3, "F12", PAIRS),
+        lambda: Partial(5, 3, "F12", [], bias=False),
+        lambda: Partial(5, 3, "F08", PAIRS, dtype=torch.float64),
+        lambda: nn.Sequential(Partial(5, 3, "F06", PAIRS), nn.Tanh(), nn.Linear(3, 2)),
+        network,
+    ],
+)
+def test_what_is_saved_comes_back(make: Any, tmp_path: Path):
+    module = make()
+    ftnn.save(module, tmp_path / "m")
+    same = ftnn.load(tmp_path / "m")
+    assert repr(same) == repr(module)
+    assert all(torch.equal(t, same.state_dict()[name]) for name, t in module.state_dict().items())
+    x = torch.randn(3, 5, dtype=next(module.parameters()).dtype)
+    assert torch.equal(same(x), module(x))
+
+
+def forged(path: Path, **tensors: torch.Tensor) -> None:
+    """A file with other tensors, and a digest that fits."""
+    content = path.read_bytes()
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+    found = {**safetensors.torch.load(content), **tensors}
+    header["digest"] = _digest(header["model"] + header["notes"], found)
+    path.write_bytes(safetensors.torch.save(found, header))
+
+
+@pytest.mark.parametrize(
+    ("tensors", "words"),
+    [
+        ({"inputs": torch.tensor([0, 1, 0, 2**30], dtype=torch.int32)}, "inputs 0 to 1073741824"),
+        ({"outputs": torch.tensor([0, 0, 2, -7], dtype=torch.int32)}, "outputs -7 to 2"),
+        ({"outputs": torch.tensor([2, 0, 0, 2], dtype=torch.int32)}, "in the order of outputs"),
+        ({"inputs": torch.tensor([0.0, 1, 0, 4])}, "inputs is torch.float32, but should be torch.int32"),
+        ({"theta.p": torch.tensor([0, 1, 0, 4])}, "theta.p is torch.int64, which is no floating-point"),
+    ],
+)
+def test_a_strangers_file_cannot_point_outside(tmp_path: Path, tensors: Any, words: str):
+    path = tmp_path / "m"
+    ftnn.save(Partial(5, 3, "F12", PAIRS), path)
+    forged(path, **tensors)
+    with pytest.raises(ModelFileError, match=words):
+        ftnn.load(path)
+
+
+def test_a_partial_network_is_trained_on():
+    net = network()
+    assert [type(layer) for layer in net.layers] == [Partial, Partial]
+    x = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.int64)
+    before = net.state_dict()["hidden.0.theta.p"].clone()
+    history = ftnn.training.fit(net, x, y, gamma=-2, epochs=(2, 1))
+    assert history.failed is None or "chance" in history.failed
+    assert not torch.equal(net.state_dict()["hidden.0.theta.p"], before)
+    with pytest.raises(ftnn.FtnnError, match="only partially connected"):
+        ftnn.training.fit(net, x, y, engine="compiled")
+
+
+def test_all_connections_are_what_a_whole_layer_has():
+    whole = Transfer(4, 3, "F16", dtype=torch.float64)
+    part = Partial(4, 3, "F16", [(o, i) for o in range(3) for i in range(4)], dtype=torch.float64)
+    with torch.no_grad():
+        for name in "pqr":
+            part.theta[name].copy_(whole.matrix(name).reshape(-1))
+    x = torch.randn(6, 4, dtype=torch.float64)
+    torch.testing.assert_close(part(x), whole(x), rtol=1e-12, atol=1e-14)
