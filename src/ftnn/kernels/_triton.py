@@ -37,6 +37,9 @@ except ImportError as error:
 BLOCK = {"BATCH": 32, "INS": 32, "OUTS": 64}
 """How many samples, inputs and outputs a program takes at once. No GPU has been measured with it."""
 
+OPTIONS = {"enable_fp_fusion": True}
+"""What Triton is told to do: its default has changed between versions, and no kernel minds fused products."""
+
 _DTYPES: dict[torch.dtype, DType] = {torch.float32: "float32", torch.float64: "float64"}
 
 
@@ -98,7 +101,7 @@ def _launch(kernel: Any, programs: int, x: Tensor, *arguments: Any, **blocks: in
     """Run it on the device of `x`. The interpreter's NumPy would warn of poles and overflows."""
     device = torch.cuda.device(x.device) if x.is_cuda else nullcontext()
     with device, np.errstate(all="ignore"):
-        kernel[(programs,)](*arguments, **blocks)
+        kernel[(programs,)](*arguments, **blocks, **OPTIONS)
 
 
 def _blocks(size: int, kind: str) -> int:

@@ -79,8 +79,9 @@ def _pow(a, b):
     base, exponent = a.to(tl.float64), b.to(tl.float64)
     size = tl.where(tl.abs(base) == 1.0, 1.0, tl.exp(exponent * tl.log(tl.abs(base))))
     odd = tl.floor(exponent * 0.5) * 2.0 != exponent
-    size = tl.where((base < 0.0) & odd, -size, size)
-    size = tl.where((base < 0.0) & (tl.floor(exponent) != exponent), float("nan"), size)
+    size = tl.where((base < 0.0) & odd & (tl.floor(exponent) == exponent), -size, size)
+    finite = (base < 0.0) & (base > -float("inf"))
+    size = tl.where(finite & (tl.floor(exponent) != exponent), float("nan"), size)
     return tl.where((exponent == 0.0) | (base == 1.0), 1.0, size).to({dtype})
 '''
 
