@@ -1,7 +1,7 @@
 """Two-dimensional classes with conic boundaries: F20 is p²·(x - q)²·u, so one unit draws one conic.
 
-A unit's sum over both inputs, ±p²(x - a)² ± q²(y - b)² + bias, is zero on an ellipse, a hyperbola or, with two
-units, what lies between two of them. A linear layer of that size has straight boundaries.
+A unit's sum over both inputs, ±p²(x - a)² ± q²(y - b)² + bias, is zero on an ellipse or a hyperbola, and two
+units tell what lies between two of them. A linear layer of that size has straight boundaries.
 """
 
 import json
@@ -35,6 +35,6 @@ def accuracy(first: nn.Module) -> float:
 
 
 torch.manual_seed(0)
-# Two conics of free kind: the sign of each square is a constant u, drawn once; here both units get ellipses.
+# F20 with u = 1 throughout, since both boundaries are ellipses, and wider ranges to start from.
 wide = ftnn.Function("p**2*(x - q)**2*u", init={"p": (0.5, 1.5), "q": (-0.5, 0.5)}, constants={"u": (1.0,)})
 print(json.dumps({"conic": accuracy(ftnn.nn.Transfer(2, 2, wide)), "linear": accuracy(nn.Linear(2, 2))}))

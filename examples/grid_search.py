@@ -12,7 +12,7 @@ import ftnn
 x, y = load_wine(return_X_y=True)
 x, x_test, y, y_test = train_test_split(x, y, test_size=0.3, random_state=0, stratify=y)
 model = make_pipeline(
-    StandardScaler(), ftnn.FTNNClassifier(hidden_layer_sizes=(16,), epochs=20, random_state=0)
+    StandardScaler(), ftnn.FTNNClassifier(hidden_layer_sizes=(16,), gamma=0, epochs=20, random_state=0)
 )
 grid = {
     "ftnnclassifier__function": ["F07", "F16", "p*sin(q*x + r)"],

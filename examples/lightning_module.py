@@ -26,7 +26,7 @@ class Digits(lightning.LightningModule):
         x, y = batch
         return nn.functional.cross_entropy(self.net(x), y)
 
-    def validation_step(self, batch: tuple[Tensor, Tensor], index: int) -> None:
+    def test_step(self, batch: tuple[Tensor, Tensor], index: int) -> None:
         x, y = batch
         self.log("accuracy", (self.net(x).argmax(1) == y).float().mean())
 
@@ -48,5 +48,5 @@ trainer = lightning.Trainer(
 )
 module = Digits()
 trainer.fit(module, DataLoader(train, batch_size=64, shuffle=True))
-(result,) = trainer.validate(module, DataLoader(test, batch_size=len(test)), verbose=False)
+(result,) = trainer.test(module, DataLoader(test, batch_size=len(test)), verbose=False)
 print(json.dumps({"accuracy": result["accuracy"]}))

@@ -26,7 +26,7 @@ memory = ftnn.nn.Memory(1, 32, start, through_time=True)
 read = nn.Sequential(nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1))
 optimiser = torch.optim.Adam([*memory.parameters(), *read.parameters()], lr=0.01)
 
-x, y = series(batch=64, time=30, seed=1)
+x, y = series(batch=64, time=20, seed=1)
 for _ in range(300):
     optimiser.zero_grad()
     out, _ = memory(x)
@@ -34,7 +34,7 @@ for _ in range(300):
     optimiser.step()
 
 with torch.no_grad():
-    x, y = series(batch=64, time=30, seed=2)
+    x, y = series(batch=64, time=20, seed=2)
     # In two pieces: the state carries over.
     first, state = memory(x[:10])
     second, _ = memory(x[10:], state)

@@ -43,7 +43,7 @@ def interpreted(call: Callable[..., T], *args: Any) -> T:
 
 
 def compiled(call: Callable[..., T], *args: Any) -> T:
-    """`call(*args)` where Triton compiles. There is no GPU: it goes as far as machine code, and does not run."""
+    """`call(*args)` where Triton compiles: without a GPU, as far as machine code."""
     return _process(False).submit(call, *args).result()
 
 
@@ -72,7 +72,7 @@ def by_triton(function: Function, x: Tensor, matrices: Sequence[Tensor], weight:
     return [torch.from_numpy(array) for array in found]
 
 
-_MAP = '''
+_MAP = """
 
 @triton.jit
 def kernel({inputs_at}, out_at, n, BATCH: tl.constexpr):
@@ -81,7 +81,7 @@ def kernel({inputs_at}, out_at, n, BATCH: tl.constexpr):
 {before}
 {inside}
     tl.store(out_at + k, {result} + tl.zeros((1, BATCH), tl.{dtype}), mask=k < n)
-'''
+"""
 
 
 def map_source(expr: Expr, dtype: DType) -> str:
@@ -130,7 +130,9 @@ def machine_code(text: str, dtype: DType) -> tuple[int, bool]:
     kernel = _triton.load(text)
     pointer = {"float32": "*fp32", "float64": "*fp64"}[dtype]
     blocks = {name: _triton.BLOCK[name] for name in kernel.arg_names if name in _triton.BLOCK}
-    kinds = {n: "constexpr" if n in blocks else pointer if n.endswith("_at") else "i32" for n in kernel.arg_names}
+    kinds = {
+        n: "constexpr" if n in blocks else pointer if n.endswith("_at") else "i32" for n in kernel.arg_names
+    }
     found = triton.compile(
         ASTSource(fn=kernel, signature=kinds, constexprs=blocks),
         target=GPUTarget("cuda", 80, 32),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -21,7 +22,7 @@ from ftnn.kernels import _reference, signature, transfer
 from ftnn.kernels import _triton_source as source
 from ftnn.kernels._program import program
 from ftnn.kernels._triton_source import DType
-from tests.formula import rows
+from tests.formula import oracle, rows
 from tests.kernels import interpreted
 from tests.kernels._layers import FEED_FORWARD, function_of, tensors
 from tests.kernels.interpreted import by_triton, compiled
@@ -56,7 +57,7 @@ def check(function: Function, x: Tensor, matrices: list[Tensor]) -> None:
 # ---- values and gradients
 
 
-@pytest.mark.parametrize(("batch", "ins", "outs"), [(1, 17, 129), (33, 3, 1), (33, 129, 17), (1, 1, 3)])
+@pytest.mark.parametrize(("batch", "ins", "outs"), [(1, 17, 129), (33, 3, 1), (3, 129, 17)])
 @pytest.mark.parametrize("name", FEED_FORWARD)
 def test_every_catalogue_function_is_computed_and_differentiated(name: str, batch: int, ins: int, outs: int):
     check(catalogue[name], *tensors(catalogue[name], batch, ins, outs, torch.float32))
@@ -64,7 +65,7 @@ def test_every_catalogue_function_is_computed_and_differentiated(name: str, batc
 
 @pytest.mark.parametrize("name", FEED_FORWARD)
 def test_and_in_float64(name: str):
-    check(catalogue[name], *tensors(catalogue[name], 33, 3, 17))
+    check(catalogue[name], *tensors(catalogue[name], 33, 3, 1))
 
 
 def using(op: Op) -> Function:
@@ -112,7 +113,9 @@ def test_a_mixed_matrix():
     check(layer.function, torch.randn(3, 4, dtype=torch.float64), layer.matrices())
 
 
-@pytest.mark.parametrize(("batch", "ins", "outs"), [(0, 3, 2), (1, 1, 1), (64, 32, 64), (65, 33, 65)])
+@pytest.mark.parametrize(
+    ("batch", "ins", "outs"), [(0, 3, 2), (1, 1, 1), (1, 1, 3), (33, 129, 129), (64, 32, 64), (65, 33, 65)]
+)
 def test_an_empty_batch_and_sizes_at_the_edge_of_a_block(batch: int, ins: int, outs: int):
     check(catalogue["F12"], *tensors(catalogue["F12"], batch, ins, outs, torch.float32))
 
@@ -147,29 +150,30 @@ def test_the_decree_of_rect_ada_is_kept():
 
 
 WIDE = np.concatenate([s * np.logspace(-30, 1.9, 200) for s in (1, -1)])
-COMPOSED: dict[str, Any] = {
-    "sinh": (np.sinh, WIDE),
-    "cosh": (np.cosh, WIDE),
-    "tanh": (np.tanh, WIDE),
-    "coth": (lambda a: 1 / np.tanh(a), WIDE),
-    "csch": (lambda a: 1 / np.sinh(a), WIDE),
-    "sech": (lambda a: 1 / np.cosh(a), WIDE),
-    "logistic": (lambda a: np.exp(-np.logaddexp(0, -a)), WIDE),
-    "softplus": (lambda a: np.logaddexp(0, a), WIDE),
-    "log1p": (np.log1p, np.append(np.logspace(-30, 30, 300), -np.logspace(-30, -0.01, 100))),
-    "tan": (np.tan, WIDE[np.abs(WIDE) < 1.5]),
-    "cot": (lambda a: 1 / np.tan(a), WIDE[np.abs(WIDE) < 1.5]),
-    "sec": (lambda a: 1 / np.cos(a), WIDE[np.abs(WIDE) < 1.5]),
-    "csc": (lambda a: 1 / np.sin(a), WIDE[np.abs(WIDE) < 1.5]),
+NARROW = WIDE[np.abs(WIDE) < 1.5]
+COMPOSED = {
+    "sinh": WIDE,
+    "cosh": WIDE,
+    "tanh": WIDE,
+    "coth": WIDE,
+    "csch": WIDE,
+    "sech": WIDE,
+    "logistic": WIDE,
+    "softplus": WIDE,
+    "log1p": np.append(np.logspace(-30, 30, 300), -np.logspace(-30, -0.01, 100)),
+    "tan": NARROW,
+    "cot": NARROW,
+    "sec": NARROW,
+    "csc": NARROW,
 }
 
 
 @pytest.mark.parametrize("op", COMPOSED)
 def test_what_is_composed_keeps_its_digits_near_zero_and_does_not_overflow_early(op: str):
-    truth, places = COMPOSED[op]
-    at = places.astype(np.float32)
+    at = COMPOSED[op].astype(np.float32)
     found = interpreted.evaluate(call(op, symbol("a")), {"a": at}, "float32").astype(np.float64)
-    expected = truth(at.astype(np.float64))
+    with mpmath.workdps(50):
+        expected = np.array([float(oracle.MEANING[op](mpmath.mpf(float(a)))) for a in at])
     # 8 units in the last place, and denormals lose digits as they must.
     assert (np.abs(found - expected) <= 8 * 2.0**-23 * np.abs(expected) + 2.0**-126).all()
 
@@ -302,7 +306,9 @@ def only_some_gradients() -> None:
 def fails_with(prepare: str) -> str:
     program = f"import os\nos.environ['TRITON_INTERPRET'] = '0'\nimport sys, torch\n{prepare}\nimport ftnn\n"
     program += "ftnn.nn.Transfer(2, 3, 'F12', backend='triton')(torch.zeros(1, 2))"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=dict(os.environ))
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=dict(os.environ)
+    )
     assert run.returncode != 0
     return run.stderr.splitlines()[-1]
 

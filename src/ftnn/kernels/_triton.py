@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import linecache
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import lru_cache
 from types import ModuleType
@@ -66,7 +66,7 @@ def transfer(formula: str, constants: str, x: Tensor, matrices: Sequence[Tensor]
 
 def interpreted() -> bool:
     """Whether kernels run in Triton's interpreter. It is decided when Triton is imported, for good."""
-    return not isinstance(tl.zeros, triton.JITFunction)
+    return not isinstance(tl.zeros, triton.JITFunction)  # pyright: ignore[reportUnnecessaryIsInstance]
 
 
 # --- text → kernel ---
@@ -203,7 +203,7 @@ def _backward_backward(ctx: Any, weights: list[Tensor]) -> tuple[Any, ...]:
     return grad_grad, grad_x, [*grad_parameters, *constants], None, None, None
 
 
-_Autograd = Callable[..., Any]
-_register: _Autograd = torch.library.register_autograd
-_register("ftnn::triton_transfer", _backward, setup_context=_save)
-_register("ftnn::triton_transfer_backward", _backward_backward, setup_context=_save_backward)
+torch.library.register_autograd("ftnn::triton_transfer", _backward, setup_context=_save)
+torch.library.register_autograd(
+    "ftnn::triton_transfer_backward", _backward_backward, setup_context=_save_backward
+)

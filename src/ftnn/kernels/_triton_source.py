@@ -85,7 +85,7 @@ def _pow(a, b):
     return tl.where((exponent == 0.0) | (base == 1.0), 1.0, size).to({dtype})
 '''
 
-_FORWARD = '''
+_FORWARD = """
 
 @triton.jit
 def kernel(x_at, {matrices_at}, out_at, batch, ins, outs, BATCH: tl.constexpr, OUTS: tl.constexpr):
@@ -103,9 +103,9 @@ def kernel(x_at, {matrices_at}, out_at, batch, ins, outs, BATCH: tl.constexpr, O
         x_at += batch
 {steps}
     tl.store(out_at + b * outs + o, total, mask=(b < batch) & (o < outs))
-'''
+"""
 
-_BY_INPUT = '''
+_BY_INPUT = """
 
 @triton.jit
 def kernel(g_at, x_at, {matrices_at}, out_at, batch, ins, outs, BATCH: tl.constexpr, OUTS: tl.constexpr):
@@ -125,9 +125,9 @@ def kernel(g_at, x_at, {matrices_at}, out_at, batch, ins, outs, BATCH: tl.conste
         # Beyond the edge a function may have a pole, and 0 times infinity is not 0.
         total += tl.where(here, {result}, 0.0)
     tl.store(out_at + rows * ins + i, tl.sum(total, 1), mask=rows < batch)
-'''
+"""
 
-_BY_MATRICES = '''
+_BY_MATRICES = """
 
 @triton.jit
 def kernel(g_at, x_at, {matrices_at}, {outs_at}, batch, ins, outs, INS: tl.constexpr, OUTS: tl.constexpr):
@@ -147,7 +147,7 @@ def kernel(g_at, x_at, {matrices_at}, {outs_at}, batch, ins, outs, INS: tl.const
         g_at += outs
         x_at += ins
 {stores}
-'''
+"""
 
 GRADIENT = "∂"
 """Stands for what is sent down to an output; no parameter is called so."""
