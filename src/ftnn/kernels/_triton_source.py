@@ -21,6 +21,8 @@ import numpy as np
 from ftnn.formula._derive import lower
 from ftnn.formula._expr import INPUT, Call, Expr, Number, Symbol, folded, names, postorder, symbol
 from ftnn.formula._ops import OPS, is_native
+from ftnn.formula._text import to_text
+from ftnn.kernels import _triton_templates as templates
 from ftnn.kernels._program import Program
 
 DType = Literal["float32", "float64"]
@@ -63,92 +65,6 @@ def check_spellings() -> None:
 
 check_spellings()
 
-_HEAD = '''\
-"""{title}"""
-
-import triton
-import triton.language as tl
-'''
-
-# The power is taken in float64: in float32, b*log(a) has no room for the digits of a large power.
-_POW = '''
-
-@triton.jit
-def _pow(a, b):
-    """a**b, with C's special cases but for the sign of zero."""
-    base, exponent = a.to(tl.float64), b.to(tl.float64)
-    size = tl.where(tl.abs(base) == 1.0, 1.0, tl.exp(exponent * tl.log(tl.abs(base))))
-    odd = tl.floor(exponent * 0.5) * 2.0 != exponent
-    size = tl.where((base < 0.0) & odd & (tl.floor(exponent) == exponent), -size, size)
-    finite = (base < 0.0) & (base > -float("inf"))
-    size = tl.where(finite & (tl.floor(exponent) != exponent), float("nan"), size)
-    return tl.where((exponent == 0.0) | (base == 1.0), 1.0, size).to({dtype})
-'''
-
-_FORWARD = """
-
-@triton.jit
-def kernel(x_at, {matrices_at}, out_at, batch, ins, outs, BATCH: tl.constexpr, OUTS: tl.constexpr):
-    # x is (in, batch), a matrix (in, out), the result (batch, out).
-    blocks = tl.cdiv(outs, OUTS)
-    b = (tl.program_id(0) // blocks).to(tl.int64) * BATCH + tl.arange(0, BATCH)[:, None]
-    o = (tl.program_id(0) % blocks) * OUTS + tl.arange(0, OUTS)[None, :]
-    total = tl.zeros((BATCH, OUTS), tl.{dtype})
-{before}
-    for _ in range(ins):
-        x = tl.load(x_at + b, mask=b < batch, other=0.0)
-{loads}
-{inside}
-        total += {result}
-        x_at += batch
-{steps}
-    tl.store(out_at + b * outs + o, total, mask=(b < batch) & (o < outs))
-"""
-
-_BY_INPUT = """
-
-@triton.jit
-def kernel(g_at, x_at, {matrices_at}, out_at, batch, ins, outs, BATCH: tl.constexpr, OUTS: tl.constexpr):
-    # g is (batch, out), x (batch, in), a matrix (in, out), the result (batch, in).
-    i = (tl.program_id(0) % ins).to(tl.int64)
-    rows = (tl.program_id(0) // ins).to(tl.int64) * BATCH + tl.arange(0, BATCH)
-    b = rows[:, None]
-    x = tl.load(x_at + b * ins + i, mask=b < batch, other=0.0)
-    total = tl.zeros((BATCH, OUTS), tl.{dtype})
-{before}
-    for start in range(0, outs, OUTS):
-        o = start + tl.arange(0, OUTS)[None, :]
-        here = (b < batch) & (o < outs)
-        g = tl.load(g_at + b * outs + o, mask=here, other=0.0)
-{loads}
-{inside}
-        # Beyond the edge a function may have a pole, and 0 times infinity is not 0.
-        total += tl.where(here, {result}, 0.0)
-    tl.store(out_at + rows * ins + i, tl.sum(total, 1), mask=rows < batch)
-"""
-
-_BY_MATRICES = """
-
-@triton.jit
-def kernel(g_at, x_at, {matrices_at}, {outs_at}, batch, ins, outs, INS: tl.constexpr, OUTS: tl.constexpr):
-    # g is (batch, out), x (batch, in), a matrix (in, out), and so is each result.
-    blocks = tl.cdiv(outs, OUTS)
-    i = (tl.program_id(0) // blocks).to(tl.int64) * INS + tl.arange(0, INS)[:, None]
-    o = (tl.program_id(0) % blocks) * OUTS + tl.arange(0, OUTS)[None, :]
-    here = (i < ins) & (o < outs)
-{loads}
-{totals}
-{before}
-    for _ in range(batch):
-        g = tl.load(g_at + o, mask=o < outs, other=0.0)
-        x = tl.load(x_at + i, mask=i < ins, other=0.0)
-{inside}
-{sums}
-        g_at += outs
-        x_at += ins
-{stores}
-"""
-
 GRADIENT = "∂"
 """Stands for what is sent down to an output; no parameter is called so."""
 
@@ -156,10 +72,9 @@ GRADIENT = "∂"
 def forward(program: Program, dtype: DType) -> str:
     """The source of F ⊙ x."""
     written = _written([program.expr], program, changing=None, dtype=dtype)
-    title = f"F ⊙ x for F = {program.function.formula}, {dtype}."
     return _module(
-        title,
-        _FORWARD,
+        f"F ⊙ x for F = {_formula(program)}, {dtype}.",
+        templates.FORWARD,
         written,
         dtype,
         matrices_at=_pointers(program),
@@ -175,8 +90,8 @@ def by_input(program: Program, dtype: DType) -> str:
     fixed = [program.matrices, (GRADIENT,)]
     written = _written([slope], program, changing=[name for part in fixed for name in part], dtype=dtype)
     return _module(
-        f"The gradient by x for F = {program.function.formula}, {dtype}.",
-        _BY_INPUT,
+        f"The gradient by x for F = {_formula(program)}, {dtype}.",
+        templates.BY_INPUT,
         written,
         dtype,
         matrices_at=_pointers(program),
@@ -192,8 +107,8 @@ def by_matrices(program: Program, wanted: Sequence[str], dtype: DType) -> str:
     outs = [f"by_{_matrix(name)}" for name in wanted]
     pairs = list(zip(outs, written.results, strict=True))
     return _module(
-        f"The gradients by {', '.join(wanted)} for F = {program.function.formula}, {dtype}.",
-        _BY_MATRICES,
+        f"The gradients by {', '.join(wanted)} for F = {_formula(program)}, {dtype}.",
+        templates.BY_MATRICES,
         written,
         dtype,
         matrices_at=_pointers(program),
@@ -203,6 +118,11 @@ def by_matrices(program: Program, wanted: Sequence[str], dtype: DType) -> str:
         sums=_block([f"{name} += {result}" for name, result in pairs], "        "),
         stores=_block([f"tl.store({n}_at + i * outs + o, {n}, mask=here)" for n in outs], "    "),
     )
+
+
+def _formula(program: Program) -> str:
+    """The formula written anew: the user's own text may hold a comment, and what is in that must not run."""
+    return to_text(program.expr)
 
 
 def _weighted(slope: Expr) -> Expr:
@@ -289,8 +209,8 @@ def _module(title: str, template: str, written: Written, dtype: DType, **holes: 
     text = template.format(
         dtype=dtype, before=_block(written.before, "    "), inside=_block(written.inside, "        "), **holes
     )
-    head = _HEAD.format(title=title)
-    pow_too = _POW.format(dtype=f"tl.{dtype}") if "_pow(" in text else ""
+    head = templates.HEAD.format(title=title)
+    pow_too = templates.POW.format(dtype=f"tl.{dtype}") if "_pow(" in text else ""
     return head + pow_too + "\n".join(line for line in text.split("\n") if line != _NOTHING)
 
 
