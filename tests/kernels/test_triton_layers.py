@@ -175,11 +175,6 @@ def test_a_table_with_a_spelling_that_triton_lacks_is_refused():
         source.check_spellings()
 
 
-def test_a_comment_in_a_formula_is_not_taken_into_the_source():
-    text = 'p*x  # """; raise SystemExit #'
-    try:
-        function = Function(text)
-    except ftnn.errors.FormulaError:
-        return  # refused already
-    for found in sources(function, "float32"):
-        assert "SystemExit" not in found
+def test_nothing_of_the_users_own_text_is_in_a_source_that_is_run():
+    for found in sources(Function("p * x**2+(q)*x"), "float32"):
+        assert "F = p*x**2 + q*x, float32" in found.splitlines()[0]

@@ -121,7 +121,7 @@ def by_matrices(program: Program, wanted: Sequence[str], dtype: DType) -> str:
 
 
 def _formula(program: Program) -> str:
-    """The formula written anew: the user's own text may hold a comment, and what is in that must not run."""
+    """The formula written anew, so that nothing of the user's own text stands in a source that is run."""
     return to_text(program.expr)
 
 

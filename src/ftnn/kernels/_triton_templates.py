@@ -26,7 +26,7 @@ def _pow(a, b):
     return tl.where((exponent == 0.0) | (base == 1.0), 1.0, size).to({dtype})
 '''
 
-_FORWARD = """
+FORWARD = """
 
 @triton.jit
 def kernel(x_at, {matrices_at}, out_at, batch, ins, outs, BATCH: tl.constexpr, OUTS: tl.constexpr):
@@ -46,7 +46,7 @@ def kernel(x_at, {matrices_at}, out_at, batch, ins, outs, BATCH: tl.constexpr, O
     tl.store(out_at + b * outs + o, total, mask=(b < batch) & (o < outs))
 """
 
-_BY_INPUT = """
+BY_INPUT = """
 
 @triton.jit
 def kernel(g_at, x_at, {matrices_at}, out_at, batch, ins, outs, BATCH: tl.constexpr, OUTS: tl.constexpr):
@@ -68,7 +68,7 @@ def kernel(g_at, x_at, {matrices_at}, out_at, batch, ins, outs, BATCH: tl.conste
     tl.store(out_at + rows * ins + i, tl.sum(total, 1), mask=rows < batch)
 """
 
-_BY_MATRICES = """
+BY_MATRICES = """
 
 @triton.jit
 def kernel(g_at, x_at, {matrices_at}, {outs_at}, batch, ins, outs, INS: tl.constexpr, OUTS: tl.constexpr):
