@@ -30,6 +30,7 @@ from ftnn.kernels import _gemm, _reference
 from ftnn.kernels._emit import Emitter
 from tests.formula import oracle
 from tests.formula.strategies import OTHER_SIDE
+from tests.kernels import interpreted
 from tests.kernels._harness import compile_map
 
 DIGITS = 40
@@ -128,10 +129,15 @@ def by_llvm(expr: Expr, at: Points) -> NDArray[Any]:
     return compile_map(emit, "float64", lanes=4, arity=len(at))(*at.values())
 
 
+def by_triton(expr: Expr, at: Points) -> NDArray[Any]:
+    return interpreted.evaluate(expr, at)
+
+
 BACKENDS: dict[str, Callable[[Expr, Points], Any]] = {
     "numpy": by_numpy,
     "torch": by_torch,
     "llvm": by_llvm,
+    "triton": by_triton,
     "sympy": by_sympy,
 }
 

@@ -46,9 +46,10 @@ def test_a_nan_that_comes_in_comes_out(op: str):
         expr = call(op, *map(symbol, names))
         assert np.isnan(by_numpy(expr, at)).all()
         assert by_torch((expr,), {n: torch.from_numpy(v) for n, v in at.items()})[0].isnan().all()
+        assert np.isnan(rows.by_triton(expr, at)).all()
 
 
-@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@pytest.mark.parametrize("backend", ["numpy", "torch", "triton"])
 def test_no_function_overflows_where_its_value_is_moderate(backend: str):
     limits = {
         "sech": 0,

@@ -9,6 +9,10 @@ import torch
 from torch import Tensor
 
 from ftnn import Function, catalogue
+from ftnn.kernels import BACKENDS, Backend
+
+HERE: tuple[Backend, ...] = tuple(backend for backend in BACKENDS if backend != "triton")
+"""The backends that run in any process; Triton has tests of its own."""
 
 FEED_FORWARD = [name for name in catalogue if name != "memory"]
 

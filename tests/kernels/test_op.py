@@ -10,9 +10,9 @@ from ftnn import Function, catalogue
 from ftnn.formula._expr import Expr
 from ftnn.formula._ops import OPS
 from ftnn.formula._text import to_text
-from ftnn.kernels import BACKENDS, Backend, signature, transfer
+from ftnn.kernels import Backend, signature, transfer
 from tests.formula.strategies import survey
-from tests.kernels._layers import FEED_FORWARD, constant, function_of, oracle, tensors
+from tests.kernels._layers import FEED_FORWARD, HERE, constant, function_of, oracle, tensors
 
 
 def through(function: Function, backend: Backend) -> Any:
@@ -63,7 +63,7 @@ def test_a_compiled_graph_holds_the_operator_as_one_node():
 # ---- values
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", HERE)
 @pytest.mark.parametrize("name", FEED_FORWARD)
 def test_every_backend_computes_every_catalogue_function(name: str, backend: Backend):
     function = catalogue[name]
@@ -114,7 +114,7 @@ def test_gradients_of_two_hundred_drawn_formulas_with_every_operation_in_twenty_
     assert {op: counts[op] for op in OPS if counts[op] < 20} == {}
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", HERE)
 @pytest.mark.parametrize("formula", ["F12", "F19", "p*tanh(q*x)", "p*exp(x + q)"])
 def test_the_third_derivative_of_a_network_for_physics(formula: str, backend: Backend):
     """The loss of a differential equation: second derivatives by the input, then gradients."""
@@ -199,7 +199,7 @@ def test_nothing_is_recorded_where_nothing_needs_a_gradient():
     assert transfer(function, x.detach(), [m.detach() for m in matrices]).grad_fn is None
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", HERE)
 def test_the_decree_of_rect_ada_is_kept(backend: Backend):
     function = catalogue["F07"]
     x = torch.tensor([[2.0, -3.0]], dtype=torch.float64, requires_grad=True)
@@ -213,7 +213,7 @@ def test_the_decree_of_rect_ada_is_kept(backend: Backend):
 # ---- shapes, dtypes, and numbers that are not finite
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", HERE)
 @pytest.mark.parametrize(("batch", "ins", "outs"), [(0, 3, 2), (1, 1, 1), (5, 1, 3), (1, 4, 9)])
 @pytest.mark.parametrize("formula", ["F12", "F03"])
 def test_any_size_works_an_empty_batch_too(formula: str, batch: int, ins: int, outs: int, backend: Backend):
@@ -229,7 +229,7 @@ def test_any_size_works_an_empty_batch_too(formula: str, batch: int, ins: int, o
         assert all((m.grad == 0).all() for m in matrices)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", HERE)
 @pytest.mark.parametrize("formula", ["F12", "F03"])
 def test_tensors_need_not_be_contiguous(formula: str, backend: Backend):
     function = catalogue[formula]
@@ -257,7 +257,7 @@ def test_it_computes_in_the_dtype_it_is_given(formula: str, dtype: torch.dtype, 
     assert {t.grad.dtype for t in (x, *matrices) if t.grad is not None} == {dtype}
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", HERE)
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("name", FEED_FORWARD)
 def test_what_is_not_finite_comes_out_so_and_only_where_it_belongs(name: str, wrong: float, backend: Backend):

@@ -13,7 +13,8 @@ from torch import Tensor
 
 import ftnn
 from ftnn.errors import FtnnError
-from ftnn.kernels import _cpu, _gemm, _op, _reference, transfer
+from ftnn.kernels import _cpu, _gemm, _reference, transfer
+from tests.kernels._layers import HERE
 
 FUSED = [name for name, f in ftnn.catalogue.items() if f.plan.kind == "fused" and name != "memory"]
 
@@ -87,7 +88,7 @@ def test_all_paths_agree():
         function = ftnn.catalogue[name]
         x = torch.randn(9, 20, dtype=torch.float64)
         matrices = [torch.randn(20, 7, dtype=torch.float64) for _ in function.parameters]
-        first, *others = (transfer(function, x, matrices, backend) for backend in _op.BACKENDS)
+        first, *others = (transfer(function, x, matrices, backend) for backend in HERE)
         for other in others:
             torch.testing.assert_close(first, other, rtol=1e-12, atol=1e-12)
 
@@ -155,7 +156,7 @@ def test_first_and_second_derivatives_of_fused_functions_are_those_of_difference
     assert torch.autograd.gradgradcheck(layer, given)
 
 
-@pytest.mark.parametrize("backend", _op.BACKENDS)
+@pytest.mark.parametrize("backend", HERE)
 def test_third_derivatives_of_a_network_as_physics_wants_them(backend: Any):
     """u(t) = Σ sin(t + …) of two layers: u''' by autograd against sympy's own third derivative."""
     sympy: Any = pytest.importorskip("sympy")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-BACKENDS = ("numpy", "torch", "llvm", "sympy")
+BACKENDS = ("numpy", "torch", "llvm", "triton", "sympy")
 ARGUMENTS = ("a", "b", "c")
 
 Domain = tuple[float, float]
@@ -30,6 +30,7 @@ class Op:
     numpy: str
     torch: str
     llvm: str
+    triton: str
     sympy: str
     domain: tuple[Domain, ...]
     """For each argument, where the operation and its derivatives are smooth and moderate: for tests."""
@@ -72,7 +73,7 @@ def _infix(
     name: str, symbol: str, derivative: tuple[str, ...], numpy: str, torch: str, sympy: str, **more: Any
 ) -> Op:
     domain = more.pop("domain", (_REAL,) * len(derivative))
-    return Op(name, derivative, numpy, torch, name, sympy, domain, symbol=symbol, **more)
+    return Op(name, derivative, numpy, torch, name, name, sympy, domain, symbol=symbol, **more)
 
 
 def _compare(name: str, symbol: str, numpy: str, sympy: str) -> Op:
@@ -81,11 +82,19 @@ def _compare(name: str, symbol: str, numpy: str, sympy: str) -> Op:
 
 
 def _unary(
-    name: str, derivative: str, numpy: str = "", torch: str = "", llvm: str = "", sympy: str = "", **more: Any
+    name: str,
+    derivative: str,
+    numpy: str = "",
+    torch: str = "",
+    llvm: str = "",
+    triton: str = "",
+    sympy: str = "",
+    **more: Any,
 ) -> Op:
     """A row whose unfilled spellings are the operation's own name."""
     domain = (more.pop("domain", _REAL),)
-    return Op(name, (derivative,), numpy or name, torch or name, llvm or name, sympy or name, domain, **more)
+    spellings = (numpy or name, torch or name, llvm or name, triton or f"tl.{name}", sympy or name)
+    return Op(name, (derivative,), *spellings, domain, **more)
 
 
 # Written so that NaN stays NaN; and a slope as a selection, not a factor: 0 times an infinite slope is no 0.
@@ -93,6 +102,37 @@ _RECT = "where(a < 0, 0, a)"
 _RECT_SLOPE = "where(a < 0, 0, 1)"
 _STEP = "where(a < 0, 0, where(a >= 0, 1, a))"
 _SIGN = "where(a > 0, 1, where(a < 0, -1, a))"  # torch's own gives 0 for NaN
+
+# Where 1 + a is rounded, the logarithm belongs to what it was rounded to: the quotient makes up for that.
+_LOG1P = "where(1 + a == 1, a, where(a > 1e9, log(a), log(1 + a)*(a/((1 + a) - 1))))"
+_SECH = "2*exp(-abs(a))/(1 + exp(-2*abs(a)))"  # so that nothing overflows where the value is small
+_SOFTPLUS = "max(a, 0) + log1p(exp(-abs(a)))"
+
+
+def _exp_less_one(u: str) -> str:
+    """(u - 1)/log(u) for u = exp(v): times v it is exp(v) - 1 with all its digits, however small v is.
+
+    An error in u cancels, since the logarithm is taken of the same u. It is 1 where u is 1.
+    """
+    return f"where({u} == 1, 1, ({u} - 1)/log({u}))"
+
+
+# Triton has neither of these. The first form keeps its digits near 0, the second does not overflow early.
+_HALF = "exp(0.5*abs(a))"
+_WHOLE = f"({_HALF}*{_HALF})"
+_TRITON_COSH = f"0.5*{_HALF}*{_HALF} + 0.5/{_WHOLE}"
+_LARGE_SINH = f"(0.5*{_HALF}*{_HALF} - 0.5/{_WHOLE})"
+_TRITON_SINH = (
+    f"where(abs(a) < 1, 0.5*a*{_exp_less_one(_WHOLE)}*(1 + 1/{_WHOLE}), "
+    f"where(a < 0, -{_LARGE_SINH}, {_LARGE_SINH}))"
+)
+_SQUARE = "exp(2*abs(a))"
+_LARGE_TANH = f"(1 - 2/({_SQUARE} + 1))"
+_TRITON_TANH = (
+    f"where(abs(a) < 0.5, a*{_exp_less_one(_SQUARE)}/(abs(a)*{_exp_less_one(_SQUARE)} + 1), "
+    f"where(a < 0, -{_LARGE_TANH}, {_LARGE_TANH}))"
+)
+_TRITON_LOGISTIC = "where(a < 0, exp(-abs(a)), 1)/(1 + exp(-abs(a)))"
 
 _ROWS = (
     _infix("add", "+", ("1", "1"), "add", "operator.add", "Add"),
@@ -110,49 +150,52 @@ _ROWS = (
     _compare("ge", ">=", "greater_equal", "Ge"),
     _compare("eq", "==", "equal", "Eq"),
     _compare("ne", "!=", "not_equal", "Ne"),
-    Op("where", ("0", "where(a, 1, 0)", "where(a, 0, 1)"), "where", "where", "where", "where",
+    Op("where", ("0", "where(a, 1, 0)", "where(a, 0, 1)"), "where", "where", "where", "tl.where", "where",
        (_REAL, _REAL, _REAL), about="where(condition, a, b): a where the condition holds, else b"),
     _unary("exp", "exp(a)"),
     _unary("log", "1/a", domain=(0.3, 3.0), singular="a"),
-    _unary("log1p", "1/(1 + a)", domain=(-0.5, 3.0), singular="1 + a", sympy="log(1 + a)",
-           llvm="where(abs(a) < 1e-9, a, where(a > 1e9, log(a), log(1 + a)*(a/((1 + a) - 1))))",
-           about="log(1 + a), exact for small a"),
+    _unary("log1p", "1/(1 + a)", llvm=_LOG1P, triton=_LOG1P, sympy="log(1 + a)", domain=(-0.5, 3.0),
+           singular="1 + a", about="log(1 + a), exact for small a"),
     _unary("sqrt", "1/(2*sqrt(a))", domain=(0.3, 3.0)),
     _unary("abs", "sign(a)", sympy="Abs", domain=(0.2, 2.0)),
-    _unary("sign", "0", torch=_SIGN, domain=(0.2, 2.0), jump="a"),
+    _unary("sign", "0", torch=_SIGN, triton=_SIGN, domain=(0.2, 2.0), jump="a"),
     _unary("sin", "cos(a)"),
     _unary("cos", "-sin(a)"),
-    _unary("tan", "1 + tan(a)**2", domain=(-1.0, 1.0), singular="cos(a)"),
-    _unary("cot", "-(1 + cot(a)**2)", "1/tan(a)", "1/tan(a)", domain=(0.5, 2.5), singular="sin(a)"),
-    _unary("sec", "sec(a)*tan(a)", "1/cos(a)", "1/cos(a)", domain=(-1.0, 1.0), singular="cos(a)"),
-    _unary("csc", "-csc(a)*cot(a)", "1/sin(a)", "1/sin(a)", domain=(0.5, 2.5), singular="sin(a)"),
-    _unary("sinh", "cosh(a)"),
-    _unary("cosh", "sinh(a)"),
-    _unary("tanh", "1 - tanh(a)**2"),
-    _unary("coth", "-csch(a)**2", "1/tanh(a)", "1/tanh(a)", domain=(0.5, 2.0), singular="a"),
-    # From exp(-|a|), so that neither overflows where the value is small.
-    _unary("sech", "-sech(a)*tanh(a)", "2*exp(-abs(a))/(1 + exp(-2*abs(a)))",
-           "2*exp(-abs(a))/(1 + exp(-2*abs(a)))"),
-    _unary("csch", "-csch(a)*coth(a)", "1/sinh(a)", "1/sinh(a)", domain=(0.5, 2.0), singular="a"),
-    _unary("logistic", "logistic(a)*(1 - logistic(a))", "special.expit", "sigmoid", sympy="1/(1 + exp(-a))",
-           about="1/(1 + exp(-a))"),
-    _unary("softplus", "logistic(a)", "max(a, 0) + log1p(exp(-abs(a)))", "max(a, 0) + log1p(exp(-abs(a)))",
-           sympy="log(1 + exp(a))", about="log(1 + exp(a))"),
-    _unary("gauss", "-2*a*gauss(a)", "exp(-(a*a))", "exp(-(a*a))", sympy="exp(-a**2)", about="exp(-a**2)"),
+    _unary("tan", "1 + tan(a)**2", triton="sin(a)/cos(a)", domain=(-1.0, 1.0), singular="cos(a)"),
+    _unary("cot", "-(1 + cot(a)**2)", "1/tan(a)", "1/tan(a)", triton="cos(a)/sin(a)", domain=(0.5, 2.5),
+           singular="sin(a)"),
+    _unary("sec", "sec(a)*tan(a)", "1/cos(a)", "1/cos(a)", triton="1/cos(a)", domain=(-1.0, 1.0),
+           singular="cos(a)"),
+    _unary("csc", "-csc(a)*cot(a)", "1/sin(a)", "1/sin(a)", triton="1/sin(a)", domain=(0.5, 2.5),
+           singular="sin(a)"),
+    _unary("sinh", "cosh(a)", triton=_TRITON_SINH),
+    _unary("cosh", "sinh(a)", triton=_TRITON_COSH),
+    _unary("tanh", "1 - tanh(a)**2", triton=_TRITON_TANH),
+    _unary("coth", "-csch(a)**2", "1/tanh(a)", "1/tanh(a)", triton="1/tanh(a)", domain=(0.5, 2.0),
+           singular="a"),
+    _unary("sech", "-sech(a)*tanh(a)", _SECH, _SECH, triton=_SECH),
+    _unary("csch", "-csch(a)*coth(a)", "1/sinh(a)", "1/sinh(a)", triton="1/sinh(a)", domain=(0.5, 2.0),
+           singular="a"),
+    _unary("logistic", "logistic(a)*(1 - logistic(a))", "special.expit", "sigmoid", triton=_TRITON_LOGISTIC,
+           sympy="1/(1 + exp(-a))", about="1/(1 + exp(-a))"),
+    _unary("softplus", "logistic(a)", _SOFTPLUS, _SOFTPLUS, triton=_SOFTPLUS, sympy="log(1 + exp(a))",
+           about="log(1 + exp(a))"),
+    _unary("gauss", "-2*a*gauss(a)", "exp(-(a*a))", "exp(-(a*a))", triton="exp(-(a*a))", sympy="exp(-a**2)",
+           about="exp(-a**2)"),
     _unary("erf", "1.1283791670955126*gauss(a)", "special.erf"),
-    _unary("rect", _RECT_SLOPE, _RECT, _RECT, sympy="max(0, a)", domain=(0.2, 2.0),
+    _unary("rect", _RECT_SLOPE, _RECT, _RECT, triton=_RECT, sympy="max(0, a)", domain=(0.2, 2.0),
            about="a where a >= 0, else 0; slope 1 at 0"),
-    _unary("rect_ada", _RECT_SLOPE, _RECT, _RECT, "rect", sympy="max(0, a)", domain=(0.2, 2.0),
+    _unary("rect_ada", _RECT_SLOPE, _RECT, _RECT, "rect", _RECT, sympy="max(0, a)", domain=(0.2, 2.0),
            by_parameter=("1",),
            about="rect, but by a parameter its slope counts as 1 everywhere: a dead connection can revive"),
-    _unary("relu", "where(a <= 0, 0, 1)", _RECT, _RECT, "rect", sympy="max(0, a)", domain=(0.2, 2.0),
+    _unary("relu", "where(a <= 0, 0, 1)", _RECT, _RECT, "rect", _RECT, sympy="max(0, a)", domain=(0.2, 2.0),
            about="rect with slope 0 at 0, as in torch"),
-    _unary("step", "0", _STEP, _STEP, _STEP, sympy="where(a >= 0, 1, 0)", domain=(0.2, 2.0), jump="a",
+    _unary("step", "0", _STEP, _STEP, _STEP, _STEP, sympy="where(a >= 0, 1, 0)", domain=(0.2, 2.0), jump="a",
            about="1 where a >= 0, else 0"),
-    Op("min", ("where(a <= b, 1, 0)", "where(a <= b, 0, 1)"), "minimum", "minimum", "minimum", "Min",
-       ((-2.0, -0.1), (0.1, 2.0)), about="the smaller; NaN stays NaN"),
-    Op("max", ("where(a >= b, 1, 0)", "where(a >= b, 0, 1)"), "maximum", "maximum", "maximum", "Max",
-       ((0.1, 2.0), (-2.0, -0.1)), about="the larger; NaN stays NaN"),
+    Op("min", ("where(a <= b, 1, 0)", "where(a <= b, 0, 1)"), "minimum", "minimum", "minimum", "tl.minimum",
+       "Min", ((-2.0, -0.1), (0.1, 2.0)), about="the smaller; NaN stays NaN"),
+    Op("max", ("where(a >= b, 1, 0)", "where(a >= b, 0, 1)"), "maximum", "maximum", "maximum", "tl.maximum",
+       "Max", ((0.1, 2.0), (-2.0, -0.1)), about="the larger; NaN stays NaN"),
 )  # fmt: skip
 
 

@@ -20,8 +20,8 @@ from ftnn.formula._expr import INPUT
 from ftnn.kernels import _gemm, _reference
 from ftnn.kernels._program import Program, program, signature
 
-Backend = Literal["auto", "reference", "cpu"]
-BACKENDS: tuple[Backend, ...] = ("auto", "reference", "cpu")
+Backend = Literal["auto", "reference", "cpu", "triton"]
+BACKENDS: tuple[Backend, ...] = ("auto", "reference", "cpu", "triton")
 
 
 def transfer(function: Function, x: Tensor, matrices: Sequence[Tensor], backend: Backend = "auto") -> Tensor:
@@ -39,6 +39,8 @@ def transfer(function: Function, x: Tensor, matrices: Sequence[Tensor], backend:
     formula, constants = signature(function)
     if backend == "reference":
         return _reference.transfer(program(formula, constants), x, matrices)
+    if backend == "triton":
+        return _triton().transfer(formula, constants, x, matrices)
     if backend == "cpu" and not (cpu_available() and _cpu().suits(x)):
         raise FtnnError(f'backend="cpu" computes float32 and float64 on the CPU, not {x.dtype} on {x.device}')
     return torch.ops.ftnn.transfer(x, list(matrices), formula, constants, backend)
@@ -61,6 +63,14 @@ def cpu_available() -> bool:
 def _cpu() -> Any:
     # Only now: it loads LLVM.
     from ftnn.kernels import _cpu as module
+
+    return module
+
+
+@cache
+def _triton() -> Any:
+    # Only now: it loads Triton, which is an extra.
+    from ftnn.kernels import _triton as module
 
     return module
 

@@ -23,7 +23,7 @@ class Transfer(Connections):
     - `bias`: whether to add a trainable bias, which starts at 0.
     - `device`, `dtype`: as for every torch module.
     - `backend`: `"auto"` takes the fastest right path; `"reference"` plain torch operations; `"cpu"`
-        generated CPU code.
+        generated CPU code; `"triton"` Triton kernels on a GPU, which needs `ftnn[triton]`.
 
     Shapes: the input is (…, in_features), the output (…, out_features). `state_dict` has `theta.<name>` and
     `constants.<name>`, each (in_features, out_features), and `bias`.

@@ -1,0 +1,180 @@
+"""Triton's kernels compiled for a GPU, which needs none; in layers; and where they cannot run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import ftnn
+from ftnn import Function, catalogue
+from ftnn.formula._derive import simplify
+from ftnn.formula._ops import OPS
+from ftnn.kernels import _triton_source as source
+from ftnn.kernels import signature, transfer
+from ftnn.kernels._program import program
+from ftnn.kernels._triton_source import DType
+from tests.formula import rows
+from tests.kernels import interpreted
+from tests.kernels._layers import FEED_FORWARD, function_of, tensors
+from tests.kernels.interpreted import compiled
+
+# ---- compiled for a GPU, on which nobody has run it
+
+
+def sources(function: Function, dtype: DType) -> list[str]:
+    found = program(*signature(function))
+    backward = source.by_matrices(found, found.parameters, dtype)
+    return [source.forward(found, dtype), source.by_input(found, dtype), backward]
+
+
+def check_compiles(texts: list[str], dtype: DType) -> None:
+    for text in texts:
+        size, has_atomics = compiled(interpreted.machine_code, text, dtype)
+        assert size > 0
+        assert not has_atomics
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache_of_triton(tmp_path_factory: pytest.TempPathFactory):  # pyright: ignore[reportUnusedFunction]
+    """What Triton compiles is made anew and thrown away; the other process takes over what is set here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
+        yield
+
+
+@pytest.mark.parametrize("name", ["F07", "F12"])
+def test_kernels_compile_for_a_gpu_and_have_no_atomics(name: str):
+    check_compiles(sources(catalogue[name], "float32"), "float32")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FEED_FORWARD)
+def test_and_so_do_all_of_the_catalogue_in_float64(name: str):
+    check_compiles(sources(catalogue[name], "float64"), "float64")
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_every_operation_compiles_for_a_gpu(op: str):
+    check_compiles([interpreted.map_source(simplify(rows.applied(op)), "float32")], "float32")
+
+
+# ---- in a layer, with torch's own tools
+
+
+def second_derivatives(formula: str) -> None:
+    from torch.autograd import gradcheck, gradgradcheck
+    from torch.library import opcheck
+
+    function = function_of(formula)
+    x, matrices = tensors(function, 2, 2, 2, low=0.1, seed=3)
+
+    def run(x: Tensor, *matrices: Tensor) -> Tensor:
+        return transfer(function, x, matrices, "triton")
+
+    assert gradcheck(run, (x, *matrices), atol=1e-8, rtol=1e-6)
+    assert gradgradcheck(run, (x, *matrices), atol=1e-8, rtol=1e-6)
+    opcheck(torch.ops.ftnn.triton_transfer.default, (x, matrices, *signature(function)))
+
+
+@pytest.mark.parametrize("formula", ["F07", "F12", "F20", "p*tanh(q*x)"])
+def test_second_derivatives_go_through_the_reference(formula: str):
+    interpreted.interpreted(second_derivatives, formula)
+
+
+def trained(backend: Any, whole: bool) -> list[Any]:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        ftnn.nn.Transfer(2, 5, "F16", backend=backend), ftnn.nn.Transfer(5, 1, "F12", backend=backend)
+    )
+    run: Any = torch.compile(net, backend="aot_eager", fullgraph=True) if whole else net
+    optimiser = torch.optim.SGD(net.parameters(), 0.1)
+    x = torch.randn(3, 7, 2)  # a layer takes any shape in front of its inputs
+    for _ in range(3):
+        optimiser.zero_grad()
+        ((run(x) - x.sum(-1, keepdim=True)) ** 2).mean().backward()
+        optimiser.step()
+    return [parameter.detach().numpy() for parameter in net.parameters()]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_network_trains_as_with_the_reference_compiled_by_torch_too(whole: bool):
+    found = interpreted.interpreted(trained, "triton", whole)
+    for one, other in zip(found, trained("reference", False), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_gradient_that_is_not_asked_for_is_not_made():
+    interpreted.interpreted(only_some_gradients)
+
+
+def only_some_gradients() -> None:
+    function = catalogue["F04"]
+    x, (p, q, r) = tensors(function)
+    expected = torch.autograd.grad(transfer(function, x, [p, q, r], "reference").sum(), [q])
+    q.grad = None
+    transfer(function, x.detach(), [p.detach(), q, r.detach()], "triton").sum().backward()
+    torch.testing.assert_close(q.grad, expected[0])
+
+
+# ---- where it cannot run, it says why
+
+
+def fails_with(prepare: str) -> str:
+    program = f"import os\nos.environ['TRITON_INTERPRET'] = '0'\nimport sys, torch\n{prepare}\nimport ftnn\n"
+    program += "ftnn.nn.Transfer(2, 3, 'F12', backend='triton')(torch.zeros(1, 2))"
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=dict(os.environ)
+    )
+    assert run.returncode != 0
+    return run.stderr.splitlines()[-1]
+
+
+def test_without_triton_it_says_what_to_install():
+    last = fails_with("sys.modules['triton'] = None")
+    assert last.startswith("ftnn.errors.FtnnError: ")
+    assert 'pip install "ftnn[triton]"' in last
+
+
+@pytest.mark.parametrize("late", ["", "import triton; os.environ['TRITON_INTERPRET'] = '1'"])
+def test_on_the_cpu_without_the_interpreter_it_says_so(late: str):
+    last = fails_with(late)
+    assert last.startswith("ftnn.errors.FtnnError: ")
+    assert "TRITON_INTERPRET=1" in last
+
+
+def half() -> str:
+    layer = ftnn.nn.Transfer(2, 3, "F12", backend="triton", dtype=torch.bfloat16)
+    with pytest.raises(ftnn.errors.DTypeError) as caught:
+        layer(torch.zeros(1, 2, dtype=torch.bfloat16))
+    return str(caught.value)
+
+
+def test_other_dtypes_are_refused():
+    assert "bfloat16" in interpreted.interpreted(half)
+
+
+def test_auto_never_takes_it_nor_loads_it():
+    program = (
+        "import sys, torch, ftnn\n"
+        "ftnn.nn.Transfer(2, 3, 'F12')(torch.zeros(1, 2)).sum().backward()\n"
+        "assert 'ftnn.kernels._triton' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "TRITON_INTERPRET": "1"})
+
+
+def test_a_table_with_a_spelling_that_triton_lacks_is_refused():
+    with rows.table_with(replace(OPS["sin"], triton="tl.sine")), pytest.raises(ValueError, match=r"tl\.sine"):
+        source.check_spellings()
+
+
+def test_nothing_of_the_users_own_text_is_in_a_source_that_is_run():
+    for found in sources(Function("p * x**2+(q)*x"), "float32"):
+        assert "F = p*x**2 + q*x, float32" in found.splitlines()[0]
