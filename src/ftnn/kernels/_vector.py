@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal, TypeVar
 
 from llvmlite import ir
@@ -54,11 +54,25 @@ class Vectors:
         self.int_type = ir.VectorType(ir.IntType(self.bits), lanes)
         self.mask_type = ir.VectorType(ir.IntType(1), lanes)
         self.sign_bit = 1 << (self.bits - 1)
+        self.tame = False
+        """Whether arguments of elementary functions are known to be within their limits (see `_tame.py`)."""
+        self.quick_reciprocal = False
+        """Whether the CPU has AVX-512's reciprocal, right to 14 bits."""
         self._memo = memo or Memo()
 
     def scope(self) -> AbstractContextManager[None]:
         """What is emitted inside is forgotten at the end, as it does not dominate what follows."""
         return self._memo.scope()
+
+    @contextmanager
+    def tamed(self) -> Generator[None]:
+        """What is emitted inside takes the short forms of `_tame.py`: the caller has seen to the limits."""
+        with self.scope():  # nothing of it may serve where nobody has
+            self.tame = True
+            try:
+                yield
+            finally:
+                self.tame = False
 
     def double(self) -> Vectors:
         """The same lanes, builder and memory in float64."""
@@ -283,6 +297,28 @@ class Vectors:
             return total
 
         return self.once("hsum", (a,), emit)
+
+    def hsums(self, rows: Sequence[ir.Value]) -> ir.Value:
+        """A vector of the sums of as many vectors as it has lanes, always in the same order.
+
+        Halves of two vectors are added at a time, which takes a third of the work of so many `hsum`.
+        """
+        rows, half = list(rows), self.lanes // 2
+        while half:
+            # Each half of a pair of halves: of `a` into the lower one, of `b` into the upper one.
+            first = [lane - half + self.lanes if lane & half else lane for lane in range(self.lanes)]
+            kind = ir.VectorType(ir.IntType(32), self.lanes)
+            one, other = (ir.Constant(kind, [lane + n for lane in first]) for n in (0, half))
+            rows = [
+                self.add(self.builder.shuffle_vector(a, b, one), self.builder.shuffle_vector(a, b, other))
+                for a, b in zip(rows[: len(rows) // 2], rows[len(rows) // 2 :], strict=True)
+            ]
+            half //= 2
+        return rows[0]
+
+    def largest(self, a: ir.Value) -> ir.Value:
+        """The scalar maximum of all lanes; NaN if one is."""
+        return self.intrinsic(f"llvm.vector.reduce.fmaximum.v{self.lanes}f{self.bits}", self.scalar, a)
 
     def _lane(self, a: ir.Value, lane: int) -> ir.Value:
         return self.builder.extract_element(a, ir.Constant(ir.IntType(32), lane))

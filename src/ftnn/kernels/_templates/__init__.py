@@ -11,11 +11,17 @@ of whole vectors; `u`, `g` (vectors, stride, lanes). What lies between two rows 
 from ftnn.kernels._templates._arrange import CollectArgs as CollectArgs
 from ftnn.kernels._templates._arrange import MapArgs as MapArgs
 from ftnn.kernels._templates._arrange import PackArgs as PackArgs
+from ftnn.kernels._templates._arrange import TurnArgs as TurnArgs
 from ftnn.kernels._templates._arrange import collect as collect
 from ftnn.kernels._templates._arrange import elementwise as elementwise
 from ftnn.kernels._templates._arrange import pack as pack
+from ftnn.kernels._templates._arrange import turn as turn
 from ftnn.kernels._templates._backward import BackwardArgs as BackwardArgs
 from ftnn.kernels._templates._backward import backward as backward
+from ftnn.kernels._templates._dense import DenseBackwardArgs as DenseBackwardArgs
+from ftnn.kernels._templates._dense import DenseForwardArgs as DenseForwardArgs
+from ftnn.kernels._templates._dense import dense_backward as dense_backward
+from ftnn.kernels._templates._dense import dense_forward as dense_forward
 from ftnn.kernels._templates._forward import ForwardArgs as ForwardArgs
 from ftnn.kernels._templates._forward import forward as forward
 from ftnn.kernels._templates._kernel import LEAST_INPUTS as LEAST_INPUTS

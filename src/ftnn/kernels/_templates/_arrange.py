@@ -139,3 +139,43 @@ def pack(dtype: DType, lanes: int) -> str:
 
     loop(k.v, k.number(A.vectors), each_vector)
     return k.finish()
+
+
+class TurnArgs(IntEnum):
+    rows = 0
+    columns = 1
+    width = 2
+    """How many columns the target has room for: zeros fill it up."""
+    source = 3
+    source_by_row = 4
+    """How far the next row is, in numbers."""
+    source_by_column = 5
+    target = 6
+    target_by_row = 7
+
+
+def turn(dtype: DType, lanes: int) -> str:
+    """target[row, column] = source[row, column], whatever the source's strides: a transposition, mostly."""
+    k = Kernel("turn", dtype, lanes)
+    b, A = k.builder, TurnArgs
+    columns, width = k.number(A.columns), k.number(A.width)
+    source, by_row, by_column = k.pointer(A.source), k.number(A.source_by_row), k.number(A.source_by_column)
+    target, target_by_row = k.pointer(A.target), k.number(A.target_by_row)
+
+    def each_row(row: ir.Value, _: list[ir.Value]) -> None:
+        here, there = k.times(row, by_row), k.times(row, target_by_row)
+
+        def place(column: ir.Value) -> ir.Value:
+            return k.at(target, k.v.scalar, k.plus(there, column))
+
+        def copy(column: ir.Value, _: list[ir.Value]) -> None:
+            b.store(k.scalar(source, k.plus(here, k.times(column, by_column))), place(column))
+
+        def clear(column: ir.Value, _: list[ir.Value]) -> None:
+            b.store(ir.Constant(k.v.scalar, 0.0), place(column))
+
+        loop(k.v, columns, copy)
+        loop(k.v, width, clear, start=columns)
+
+    loop(k.v, k.number(A.rows), each_row)
+    return k.finish()

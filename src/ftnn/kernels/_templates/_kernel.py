@@ -65,7 +65,9 @@ class Kernel:
     def room(self, elements: int) -> ir.Value:
         """Memory on the stack, for as long as the kernel runs."""
         with self.builder.goto_entry_block():
-            return untyped(self.builder.alloca(ir.ArrayType(self.v.scalar, elements)))
+            place: Any = self.builder.alloca(ir.ArrayType(self.v.scalar, elements))
+        place.align = self.v.lanes * self.v.bits // 8  # else each vector there lies across two lines of cache
+        return untyped(place)
 
     def times(self, a: ir.Value, b: ir.Value | int) -> ir.Value:
         return self.builder.mul(a, ir.Constant(I64, b) if isinstance(b, int) else b)
