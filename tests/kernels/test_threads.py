@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 import ftnn
-from ftnn.kernels import _cpu, _pool
+from ftnn.kernels import _blocks, _cpu, _pool
 from ftnn.kernels._program import Program
 from tests.kernels.yardstick import Case, case
 
@@ -42,7 +42,7 @@ def computed(given: Case) -> list[Tensor]:
 def large(name: str = "F12", dtype: torch.dtype = torch.float32, density: float = 0.5) -> Case:
     """Large enough for several threads to take part."""
     given = case(ftnn.catalogue[name], 67, 75, 150, density, dtype)
-    assert given.x.numel() * 75 > _cpu.SMALL
+    assert given.x.numel() * 75 > _blocks.SMALL
     return given
 
 
@@ -65,8 +65,8 @@ def test_blocks_and_what_counts_as_small_do_not_change_a_bit(monkeypatch: pytest
     given = large()
     whole = computed(given)
     for block, small in ((1, 0), (3, 0), (100, 0), (8, 10**9)):
-        monkeypatch.setattr(_cpu, "BLOCK_VECTORS", block)
-        monkeypatch.setattr(_cpu, "SMALL", small)
+        monkeypatch.setattr(_blocks, "BLOCK_VECTORS", block)
+        monkeypatch.setattr(_blocks, "SMALL", small)
         with threads(2):
             assert all(torch.equal(a, b) for a, b in zip(whole, computed(given), strict=True))
 

@@ -146,7 +146,7 @@ def backward(
     """Fill the gradients, as `part` has its matrices, and `down`, (batch, in)."""
     code = _backward_code(program, dtype, down is not None, bool(gradients))
     x_t = x.t().contiguous()
-    down_t = None if down is None else down.new_empty(x_t.shape)
+    down_t = None if down is None else down.new_empty(*x_t.shape)
     for start, stop in blocks.chunks(len(x)):
         tiles = _tiles(x_t, start, stop, dtype, zeros=down is not None)
         _backward(code, dtype, tiles, part, errors, gradients, down_t, first=start == 0)
