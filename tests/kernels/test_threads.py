@@ -243,6 +243,29 @@ def test_a_fork_before_the_first_layer_does_not_wait_for_threads_that_are_not_th
     assert ended.stdout == "0\n", ended.stderr
 
 
+RAW_FORK = """
+import os, signal, torch, ftnn
+
+torch.set_num_threads(2)
+torch.sin(torch.randn(2_000_000))  # torch has its threads by now, and ftnn's kernels are not loaded yet
+child = os.fork()
+if not child:
+    signal.alarm(60)
+    layer = ftnn.nn.Transfer(67, 75, "F12")
+    good = torch.get_num_threads() == 2 and layer(torch.randn(300, 67)).isfinite().all()
+    os._exit(0 if good else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks a process that has threads")
+def test_nor_does_a_raw_fork_which_no_library_knows_of():
+    ended = subprocess.run(
+        [sys.executable, "-c", RAW_FORK], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert ended.stdout == "0\n", ended.stderr
+
+
 # ---- without LLVM
 
 

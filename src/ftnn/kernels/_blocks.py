@@ -1,4 +1,4 @@
-"""How work is cut: whole vectors of outputs, chunks and tiles of samples, and what is worth several threads."""
+"""How work is cut: whole vectors of outputs, chunks and tiles of samples, shares for threads."""
 
 from __future__ import annotations
 

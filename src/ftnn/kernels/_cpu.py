@@ -6,8 +6,8 @@ order, whatever the blocks: results do not depend on the number of threads.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,14 +33,12 @@ def suits(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype in _DTYPES
 
 
-def _skips_zeros(x: Tensor, matrices: Sequence[Tensor]) -> bool:
-    """Whether zeros are skipped: where they are many, and no matrix has what is not finite, as 0·∞ is not 0."""
-    if len(matrices[0]) < LEAST_INPUTS:
+def _many_zeros(x: Tensor) -> bool:
+    """Whether skipping zeros pays, and takes no digits: a look at some of the samples."""
+    if x.shape[1] < LEAST_INPUTS:
         return False
     some = x[:: -(-len(x) // LOOKED_AT)]
-    if int(torch.count_nonzero(some)) >= DENSE * some.numel():
-        return False
-    return all(math.isfinite(m.sum().item()) for m in matrices)
+    return int(torch.count_nonzero(some)) < DENSE * some.numel()
 
 
 def transfer(program: Program, x: Tensor, matrices: Sequence[Tensor]) -> Tensor:
@@ -51,8 +49,8 @@ def transfer(program: Program, x: Tensor, matrices: Sequence[Tensor]) -> Tensor:
     if not out.numel() or not x.numel():
         return out.zero_()
     parts = columns(matrices, lanes(dtype))
-    # Where F(0) is not finite, zeros are evaluated like all others.
-    if not _skips_zeros(x, matrices) or not _listed.forward(program, dtype, x, parts, out):
+    # Where a matrix or F(0) is not finite, zeros are evaluated like all others.
+    if not _many_zeros(x) or not _listed.forward(program, dtype, x, parts, out):
         _dense.forward(program, dtype, x, parts, out)
     return out
 
@@ -71,17 +69,22 @@ def transfer_backward(
     gradients = [fresh(matrices[0]) for _ in program.parameters] if by_parameters else []
     down = fresh(x, memory_format=torch.contiguous_format) if by_x else None
     if filled:
-        kernels = _listed if _skips_zeros(x, matrices) else _dense
+        many_zeros = _many_zeros(x)
+
+        def backward(*args: Any) -> None:
+            if not many_zeros or not _listed.backward(program, dtype, x, *args):
+                _dense.backward(program, dtype, x, *args)
+
         grad = grad.contiguous()
         for n, part in enumerate(columns(matrices, width)):
             if part.whole:
-                kernels.backward(program, dtype, x, part, grad, gradients, down)
+                backward(part, grad, gradients, down)
                 continue
             errors = torch.nn.functional.pad(grad[:, out - part.wanted :], (0, width - part.wanted))
             strips = [x.new_empty(len(matrices[0]), width) for _ in gradients]
             # A strip adds to what whole vectors sent down.
             below = down if down is None or n == 0 else torch.empty_like(down)
-            kernels.backward(program, dtype, x, part, errors, strips, below)
+            backward(part, errors, strips, below)
             for gradient, strip in zip(gradients, strips, strict=True):
                 gradient[:, out - part.wanted :] = strip[:, : part.wanted]
             if down is not None and below is not None and below is not down:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +19,8 @@ from ftnn.kernels._pool import Call, run
 from ftnn.kernels._program import Program
 from ftnn.kernels._vector import DType
 
+TASK_ROWS = 8
+"""Listing a number takes about as long as so many evaluations."""
 LEAST_ZEROS = 2
 """Fewer samples than this with x = 0 are cheaper evaluated one by one."""
 
@@ -61,41 +64,68 @@ class _Tile:
         )
 
 
-def _tiles(x_t: Tensor, start: int, stop: int, dtype: DType, *, zeros: bool) -> list[_Tile]:
-    """The tiles of samples start:stop of x, (in, batch); with the zeros listed too, where they are wanted."""
-    inputs, batch = x_t.shape
-    code = _collect_code(dtype)
+@lru_cache(maxsize=2)
+def _total_code(dtype: DType) -> Code:
+    return compiled(templates.total(dtype, lanes(dtype)))
+
+
+def _tiles(
+    x: Tensor, start: int, stop: int, dtype: DType, matrices: Sequence[Tensor], *, zeros: bool
+) -> list[_Tile] | None:
+    """The tiles of samples start:stop of x, (batch, in); with the zeros listed too, where they are wanted.
+
+    None where a matrix is not finite: zeros may not be skipped then, as 0·∞ is not 0.
+    """
+    inputs, width = x.shape[1], lanes(dtype)
+    by_sample, by_input, size = x.stride(0), x.stride(1), x.element_size()
+    parallel = blocks.worth_threads(stop - start, inputs, TASK_ROWS)
+    totals = x.new_empty(len(matrices), width)
+    tasks: list[list[Call]] = [
+        [(_total_code(dtype), (m.numel(), m.data_ptr(), totals.data_ptr() + n * width * size))]
+        for n, m in enumerate(matrices)
+    ]
     found: list[_Tile] = []
-    tasks: list[list[Call]] = []
-    for first, samples, stride in blocks.tiles(start, stop, lanes(dtype)):
+    for first, samples, stride in blocks.tiles(start, stop, width):
         tile = _Tile(
             first,
             samples,
             stride,
             torch.empty(inputs, dtype=torch.int32),
             torch.empty(inputs, stride, dtype=torch.int32),
-            torch.empty(inputs, stride, dtype=x_t.dtype),
+            torch.empty(inputs, stride, dtype=x.dtype),
         )
         found.append(tile)
-        source = x_t.data_ptr() + first * x_t.element_size()
-        args = (inputs, samples, stride, source, batch, *tile.addresses(0), LEAST_ZEROS, int(zeros))
-        tasks.append([(code, args)])
-    run(tasks, parallel=blocks.worth_threads(stop - start, inputs, 1))
-    return found
+        for row, end in blocks.pieces(inputs, parallel=parallel):
+            source = x.data_ptr() + (first * by_sample + row * by_input) * size
+            args = (
+                end - row,
+                samples,
+                stride,
+                source,
+                by_input,
+                by_sample,
+                *tile.addresses(row),
+                LEAST_ZEROS,
+                int(zeros),
+            )
+            tasks.append([(_collect_code(dtype), args)])
+    run(tasks, parallel=parallel)
+    return found if math.isfinite(totals.sum().item()) else None
 
 
 def forward(program: Program, dtype: DType, x: Tensor, parts: Sequence[Columns], out: Tensor) -> bool:
-    """Fill `out`, (batch, out); False where a value of F(0) was not finite."""
-    x_t = x.t().contiguous()
-    return all(
-        _forward(program, dtype, _tiles(x_t, *chunk, dtype, zeros=False), parts, out)
-        for chunk in blocks.chunks(len(x))
-    )
+    """Fill `out`, (batch, out); False where zeros may not be skipped."""
+    for start, stop in blocks.chunks(len(x)):
+        tiles = _tiles(x, start, stop, dtype, parts[0].matrices, zeros=False)
+        if tiles is None or not _forward(program, dtype, tiles, parts, out):
+            return False
+    return True
 
 
 def _forward(
     program: Program, dtype: DType, tiles: Sequence[_Tile], parts: Sequence[Columns], out: Tensor
 ) -> bool:
+    """False where a value of F(0) was not finite."""
     code, width = _forward_code(program, dtype), lanes(dtype)
     inputs, size = parts[0].inputs, out.element_size()
     lost = torch.zeros(1, dtype=torch.int64)
@@ -142,16 +172,18 @@ def backward(
     errors: Tensor,
     gradients: Sequence[Tensor],
     down: Tensor | None,
-) -> None:
-    """Fill the gradients, as `part` has its matrices, and `down`, (batch, in)."""
+) -> bool:
+    """Fill the gradients, as `part` has its matrices, and `down`, (batch, in); False as for `forward`."""
     code = _backward_code(program, dtype, down is not None, bool(gradients))
-    x_t = x.t().contiguous()
-    down_t = None if down is None else down.new_empty(*x_t.shape)
+    down_t = None if down is None else down.new_empty(*reversed(down.shape))
     for start, stop in blocks.chunks(len(x)):
-        tiles = _tiles(x_t, start, stop, dtype, zeros=down is not None)
+        tiles = _tiles(x, start, stop, dtype, part.matrices, zeros=down is not None)
+        if tiles is None:
+            return False
         _backward(code, dtype, tiles, part, errors, gradients, down_t, first=start == 0)
     if down is not None and down_t is not None:
         down.copy_(down_t.t())
+    return True
 
 
 def _backward(

@@ -20,32 +20,32 @@ _EXP = (1.0, 0.9999997, 0.49999148, 0.16667654, 0.04189818, 0.008289205)  # e^r,
 _COSH = (2.0, 1.0000006, 0.083333604, 0.002789086)  # 2·cosh(r) in r², |r| ≤ ln(2)/2
 _SINH = (2.0, 0.33333176, 0.016735565)  # 2·sinh(r)/r in r²
 
-_WAVES = ("cos", "cot", "csc", "sec", "sin", "tan")
-_GROWING = ("cosh", "coth", "exp", "logistic", "sinh", "softplus", "tanh")
+_WAVES: list[str] = ["cos", "cot", "csc", "sec", "sin", "tan"]
+_GROWING: list[str] = ["cosh", "coth", "exp", "logistic", "sinh", "softplus", "tanh"]
 LIMITS: Mapping[str, float] = MappingProxyType(dict.fromkeys(_WAVES, 12800.0) | dict.fromkeys(_GROWING, 16.0))
 """How large the argument of each may be: of all functions that have a form here, or are made of such ones.
 It is a little below what they could bear, as bounds are rounded too."""
 
 
 def exp(v: Vectors, x: ir.Value) -> ir.Value:
-    """e^x, |x| ≤ 16; 1.9 ulp."""
+    """e^x, |x| ≤ 16; 2.6 ulp."""
     r, n = _reduced(v, x, _MAGIC)
     return v.from_bits(v.iadd(v.to_bits(v.horner(r, _EXP)), n))
 
 
 def logistic(v: Vectors, x: ir.Value) -> ir.Value:
-    """1/(1 + e^-x), |x| ≤ 16; 2.9 ulp."""
+    """1/(1 + e^-x), |x| ≤ 16; 3.3 ulp."""
     return reciprocal(v, v.add(exp(v, v.neg(x)), v.const(1.0)))
 
 
 def cosh(v: Vectors, x: ir.Value) -> ir.Value:
-    """cosh x, |x| ≤ 16; 3 ulp."""
+    """cosh x, |x| ≤ 16; 3.1 ulp."""
     even, odd, more, less = _hyperbolic(v, x)
     return v.fma(even, more, v.mul(odd, less))
 
 
 def sinh(v: Vectors, x: ir.Value) -> ir.Value:
-    """sinh x, |x| ≤ 16; 3.8 ulp. Of -0 it is 0."""
+    """sinh x, |x| ≤ 16; 3.51 ulp. Of -0 it is 0."""
     even, odd, more, less = _hyperbolic(v, x)
     return v.fma(even, less, v.mul(odd, more))
 

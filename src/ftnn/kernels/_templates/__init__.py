@@ -11,10 +11,12 @@ of whole vectors; `u`, `g` (vectors, stride, lanes). What lies between two rows 
 from ftnn.kernels._templates._arrange import CollectArgs as CollectArgs
 from ftnn.kernels._templates._arrange import MapArgs as MapArgs
 from ftnn.kernels._templates._arrange import PackArgs as PackArgs
+from ftnn.kernels._templates._arrange import TotalArgs as TotalArgs
 from ftnn.kernels._templates._arrange import TurnArgs as TurnArgs
 from ftnn.kernels._templates._arrange import collect as collect
 from ftnn.kernels._templates._arrange import elementwise as elementwise
 from ftnn.kernels._templates._arrange import pack as pack
+from ftnn.kernels._templates._arrange import total as total
 from ftnn.kernels._templates._arrange import turn as turn
 from ftnn.kernels._templates._backward import BackwardArgs as BackwardArgs
 from ftnn.kernels._templates._backward import backward as backward

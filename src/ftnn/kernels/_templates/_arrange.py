@@ -37,27 +37,25 @@ class CollectArgs(IntEnum):
     samples = 1
     stride = 2
     x = 3
-    """(in, row): the first of this tile's samples."""
-    row_length = 4
-    count = 5
-    index = 6
-    values = 7
-    least = 8
+    """The first of this tile's samples."""
+    by_input = 4
+    """How far the next input of the same sample is, in numbers."""
+    by_sample = 5
+    count = 6
+    index = 7
+    values = 8
+    least = 9
     """Fewer zeros than this are not worth a list of their own."""
-    zeros = 9
+    zeros = 10
     """Whether the zeros are listed too, after the others: only an error sent down needs them."""
 
 
 def collect(dtype: DType, lanes: int) -> str:
-    """The lists of a tile from x, (in, samples)."""
+    """The lists of a tile from x, whatever its strides."""
     k = Kernel("collect", dtype, lanes)
     b, A = k.builder, CollectArgs
-    samples, stride, x, row_length = (
-        k.number(A.samples),
-        k.number(A.stride),
-        k.pointer(A.x),
-        k.number(A.row_length),
-    )
+    samples, stride = k.number(A.samples), k.number(A.stride)
+    x, by_input, by_sample = k.pointer(A.x), k.number(A.by_input), k.number(A.by_sample)
     count, index, value, least = (
         k.pointer(A.count),
         k.pointer(A.index),
@@ -70,7 +68,7 @@ def collect(dtype: DType, lanes: int) -> str:
     zeros = b.icmp_signed("!=", k.number(A.zeros), nothing)
 
     def each_input(j: ir.Value, _: list[ir.Value]) -> None:
-        source, target = k.times(j, row_length), k.times(j, stride)
+        source, target = k.times(j, by_input), k.times(j, stride)
 
         def put(place: ir.Value, s: ir.Value, found: ir.Value) -> None:
             there = k.plus(target, place)
@@ -78,7 +76,7 @@ def collect(dtype: DType, lanes: int) -> str:
             b.store(found, k.at(value, scalar, there))
 
         def at(s: ir.Value) -> ir.Value:
-            return k.scalar(x, k.plus(source, s))
+            return k.scalar(x, k.plus(source, k.times(s, by_sample)))
 
         def first_pass(s: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
             found = at(s)
@@ -178,4 +176,31 @@ def turn(dtype: DType, lanes: int) -> str:
         loop(k.v, width, clear, start=columns)
 
     loop(k.v, k.number(A.rows), each_row)
+    return k.finish()
+
+
+class TotalArgs(IntEnum):
+    numbers = 0
+    """How many; at least a vector."""
+    source = 1
+    target = 2
+
+
+def total(dtype: DType, lanes: int) -> str:
+    """target, a vector, is finite where all numbers are (and their sum is): a cheap question about them."""
+    k = Kernel("total", dtype, lanes)
+    source, target, numbers = (
+        k.pointer(TotalArgs.source),
+        k.pointer(TotalArgs.target),
+        k.number(TotalArgs.numbers),
+    )
+    width = ir.Constant(I64, lanes)
+
+    def each(vec: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+        return [k.v.add(carried[0], k.load(source, k.times(vec, lanes)))]
+
+    whole = k.builder.sdiv(numbers, width)
+    # The last vector may hold some numbers for the second time.
+    last = k.load(source, k.builder.sub(numbers, width))
+    k.store(loop(k.v, whole, each, [last])[0], target, ir.Constant(I64, 0))
     return k.finish()

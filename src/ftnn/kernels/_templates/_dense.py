@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from functools import reduce
 
 from llvmlite import ir
 
@@ -83,15 +84,14 @@ class _Tile:
         if self._limits is None:
             return loop(v, self.samples, body, carried)
         bounds = emit.also({LARGEST: self._largest}).evaluate(*(bound for bound, _ in self._limits))
-        wild = ir.Constant(ir.IntType(1), 0)
-        for bound, (_, limit) in zip(bounds, self._limits, strict=True):
-            wild = v.builder.or_(wild, v.any(v.logical_not(v.le(bound, v.const(limit)))))
+        small = [v.le(bound, v.const(limit)) for bound, (_, limit) in zip(bounds, self._limits, strict=True)]
+        wild = v.any(v.logical_not(reduce(v.logical_and, small)))
 
         def tame() -> Values:
             with v.tamed():
                 return loop(v, self.samples, body, carried)
 
-        found = when(v, v.builder.not_(wild), tame, carried)
+        found = when(v, k.builder.not_(wild), tame, carried)
         return when(v, wild, lambda: loop(v, self.samples, body, carried), found)
 
 
