@@ -13,7 +13,7 @@ from ftnn import Function, catalogue
 from ftnn.formula._expr import Expr
 from ftnn.formula._ops import OPS
 from ftnn.formula._text import to_text
-from ftnn.kernels import _reference, memory_step, program, signature, transfer
+from ftnn.kernels import _reference, program, signature, transfer
 from ftnn.kernels._program import Program
 from tests.formula.strategies import depth_of, smooth_formulas, survey
 from tests.kernels._layers import FEED_FORWARD, function_of, oracle, tensors
@@ -203,7 +203,7 @@ def test_one_step_of_memory_is_summed_and_kept():
     function = catalogue["memory"]
     x, matrices = tensors(function)
     cell = torch.linspace(-1, 1, 24, dtype=torch.float64).reshape(3, 4, 2)
-    total, new = memory_step(program_of("memory"), x, cell, matrices)
+    total, new = _reference.memory_step(program_of("memory"), x, cell, matrices)
     p, q, r = matrices
     expected = torch.tanh(p * x[:, :, None] + q * cell + r)
     torch.testing.assert_close(new, expected)
@@ -222,7 +222,7 @@ def test_gradients_of_memory_are_right_by_the_cell_too(formula: str):
     found = program(*signature(function))
 
     def run(x: Tensor, cell: Tensor, *matrices: Tensor) -> tuple[Tensor, Tensor]:
-        return memory_step(found, x, cell, matrices)
+        return _reference.memory_step(found, x, cell, matrices)
 
     assert gradcheck(run, (x, cell, *matrices), atol=1e-8, rtol=1e-6)
     assert gradgradcheck(run, (x, cell, *matrices), atol=1e-7, rtol=1e-5)
@@ -234,7 +234,7 @@ def test_gradients_go_through_time_from_step_to_step():
     def run(x: Tensor, *matrices: Tensor) -> Tensor:
         cell, outs = x.new_zeros(2, 2, 2), list[Tensor]()
         for _ in range(3):
-            total, cell = memory_step(program_of("memory"), x, cell, matrices)
+            total, cell = _reference.memory_step(program_of("memory"), x, cell, matrices)
             outs.append(total)
         return torch.stack(outs)
 

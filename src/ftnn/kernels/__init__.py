@@ -4,8 +4,8 @@ from ftnn.kernels import _process as _process  # early, for its own sake: kernel
 from ftnn.kernels._op import BACKENDS as BACKENDS
 from ftnn.kernels._op import Backend as Backend
 from ftnn.kernels._op import cpu_available as cpu_available
+from ftnn.kernels._op import memory_step as memory_step
 from ftnn.kernels._op import transfer as transfer
 from ftnn.kernels._partial import partial_transfer as partial_transfer
 from ftnn.kernels._program import program as program
 from ftnn.kernels._program import signature as signature
-from ftnn.kernels._reference import memory_step as memory_step

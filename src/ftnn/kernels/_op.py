@@ -23,7 +23,7 @@ from torch import Tensor
 from ftnn.errors import FtnnError
 from ftnn.formula import Function
 from ftnn.formula._expr import INPUT
-from ftnn.kernels import _gemm, _reference
+from ftnn.kernels import _gemm, _reference, _traced
 from ftnn.kernels._program import Program, program, signature
 
 Backend = Literal["auto", "reference", "cpu", "triton"]
@@ -43,6 +43,8 @@ def transfer(function: Function, x: Tensor, matrices: Sequence[Tensor], backend:
     Returns (batch, out).
     """
     formula, constants = signature(function)
+    if _traced.looked_on() or (torch.compiler.is_dynamo_compiling() and _for_the_compiler(x, backend)):
+        return _traced.compute("transfer", formula, constants, (x, *matrices))[0]
     if backend == "reference":
         return _reference.transfer(program(formula, constants), x, matrices)
     if backend == "triton":
@@ -50,6 +52,32 @@ def transfer(function: Function, x: Tensor, matrices: Sequence[Tensor], backend:
     if backend == "cpu" and not (cpu_available() and _cpu().suits(x)):
         raise FtnnError(f'backend="cpu" computes float32 and float64 on the CPU, not {x.dtype} on {x.device}')
     return torch.ops.ftnn.transfer.default(x, list(matrices), formula, constants, backend)
+
+
+def _for_the_compiler(x: Tensor, backend: Backend) -> bool:
+    """Whether compiled code had better be made of plain operations, where no kernel of ours waits for it."""
+    return backend == "reference" or (backend == "auto" and x.device.type != "cpu")
+
+
+def memory_step(
+    function: Function, x: Tensor, cell: Tensor, matrices: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """One time step of a memory function.
+
+    **Arguments:**
+
+    - `function`: what stands on the connections.
+    - `x`: (batch, in).
+    - `cell`: every connection's previous value, (batch, in, out).
+    - `matrices`: the parameters, then the constants, each (in, out), in the function's order.
+
+    Returns the sums, (batch, out), and the new cell, (batch, in, out).
+    """
+    formula, constants = signature(function)
+    if _traced.looked_on() or torch.compiler.is_dynamo_compiling():
+        total, new = _traced.compute("memory", formula, constants, (x, cell, *matrices))
+        return total, new
+    return _reference.memory_step(program(formula, constants), x, cell, matrices)
 
 
 @cache

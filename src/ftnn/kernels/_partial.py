@@ -19,7 +19,7 @@ from ftnn.formula._expr import INPUT
 from ftnn.kernels import _reference
 from ftnn.kernels._op import Backend, cpu_available
 from ftnn.kernels._program import Program, program, signature
-from ftnn.kernels._reference import Contraction
+from ftnn.kernels._reference import list_form
 
 CHUNK = 2**22
 """Values of the reference, over samples and connections, that are held at once."""
@@ -152,12 +152,6 @@ torch.library.register_autograd("ftnn::partial_transfer", _backward, setup_conte
 # --- the reference: every connection's value, in plain torch ---
 
 
-@cache
-def _values(found: Program) -> Contraction:
-    """F of each connection: a contraction with the connections as its inputs, and one output."""
-    return Contraction(((INPUT, "bi"), *((name, "io") for name in found.matrices)), ((found.expr, "bi"),))
-
-
 def outputs_of(bounds: Tensor) -> Tensor:
     """The output of each connection, (connections,) int64."""
     numbers = torch.arange(len(bounds) - 1, device=bounds.device)
@@ -175,7 +169,7 @@ def reference(
     """F ⊙ x, (batch, out): slow and obviously right."""
     out, outputs = x.new_zeros(x.shape[0], len(bounds) - 1), outputs_of(bounds)
     for part in _chunks(x.shape[0], len(inputs)):
-        values = _reference.contract(_values(found), x[:, inputs[part]], *(m[part, None] for m in matrices))[
+        values = _reference.contract(list_form(found), x[:, inputs[part]], *(m[part, None] for m in matrices))[
             0
         ]
         out = out.index_add(1, outputs[part], values)
@@ -193,8 +187,8 @@ def reference_backward(
 ) -> list[Tensor]:
     """The gradients by each of `wanted`, in the order of x, then `program.parameters`; differentiable."""
     names = [name for name in found.differentiable if name in wanted]
-    numbers = tuple(n for n, (name, _) in enumerate(_values(found).operands) if name in wanted)
-    contraction = _reference._backward(_values(found), numbers)
+    numbers = tuple(n for n, (name, _) in enumerate(list_form(found).operands) if name in wanted)
+    contraction = _reference.backward_form(list_form(found), numbers)
     outputs, down = outputs_of(bounds), torch.zeros_like(x)
     lists: dict[str, list[Tensor]] = {name: [] for name in names if name != INPUT}
     for part in _chunks(x.shape[0], len(inputs)):

@@ -122,14 +122,23 @@ def _tensor(value: Any, like: Tensor) -> Tensor:
 
 
 _VIEW: dict[Axes, Callable[[Tensor], Tensor]] = {
-    "bi": lambda t: t[:, :, None],
-    "io": lambda t: t[None],
-    "bo": lambda t: t[:, None, :],
+    "bi": lambda t: t.unsqueeze(2),
+    "io": lambda t: t.unsqueeze(0),
+    "bo": lambda t: t.unsqueeze(1),
     "bio": lambda t: t,
 }
 
 
-def _sizes(contraction: Contraction, tensors: Sequence[Tensor]) -> dict[str, int]:
+def views(contraction: Contraction, tensors: Sequence[Tensor]) -> dict[str, Tensor]:
+    """The operands by name, each a view that broadcasts over (batch, in, out)."""
+    return {
+        name: _VIEW[axes](tensor)
+        for (name, axes), tensor in zip(contraction.operands, tensors, strict=True)
+    }
+
+
+def sizes_of(contraction: Contraction, tensors: Sequence[Tensor]) -> dict[str, int]:
+    """How long each axis is."""
     return {
         axis: size
         for (_, axes), tensor in zip(contraction.operands, tensors, strict=True)
@@ -137,9 +146,9 @@ def _sizes(contraction: Contraction, tensors: Sequence[Tensor]) -> dict[str, int
     }
 
 
-def _evaluate_in_blocks(contraction: Contraction, tensors: Sequence[Tensor]) -> list[Tensor]:
+def in_blocks(contraction: Contraction, tensors: Sequence[Tensor]) -> list[Tensor]:
     """The results, holding no more than one block's arrays at once."""
-    sizes = _sizes(contraction, tensors)
+    sizes = sizes_of(contraction, tensors)
     first = tensors[0]
     results = tuple(expr for expr, _ in contraction.results)
     totals = [first.new_zeros([sizes[axis] for axis in axes]) for _, axes in contraction.results]
@@ -152,15 +161,16 @@ def _evaluate_in_blocks(contraction: Contraction, tensors: Sequence[Tensor]) -> 
             axis: slice(start, min(start + steps[axis], sizes[axis]))
             for axis, start in zip("bio", corner, strict=True)
         }
-        values = {
-            name: _VIEW[axes](tensor[tuple(block[axis] for axis in axes)])
-            for (name, axes), tensor in zip(contraction.operands, tensors, strict=True)
-        }
+        parts = (
+            tensor[tuple(block[axis] for axis in axes)]
+            for (_, axes), tensor in zip(contraction.operands, tensors, strict=True)
+        )
+        values = views(contraction, tuple(parts))
         shape = [part.stop - part.start for part in block.values()]
         found = evaluate(results, values)
         for total, (_, axes) in zip(totals, contraction.results, strict=True):
             # Taken out one by one: none may be left when the next block's come.
-            total[tuple(block[axis] for axis in axes)] += _reduced(found.pop(0).expand(shape), axes)
+            total[tuple(block[axis] for axis in axes)] += reduced(found.pop(0).expand(shape), axes)
     return totals
 
 
@@ -172,14 +182,14 @@ def _block_sizes(sizes: dict[str, int], most: int) -> dict[str, int]:
     return {"b": batch, "i": ins, "o": outs}
 
 
-def _reduced(value: Tensor, axes: Axes) -> Tensor:
+def reduced(value: Tensor, axes: Axes) -> Tensor:
     """`value`, (batch, in, out), summed over all but `axes`."""
     over = [position for position, axis in enumerate("bio") if axis not in axes]
     return value.sum(over) if over else value
 
 
 @lru_cache(maxsize=1024)
-def _backward(contraction: Contraction, wanted: tuple[int, ...]) -> Contraction:
+def backward_form(contraction: Contraction, wanted: tuple[int, ...]) -> Contraction:
     """The contraction that sends gradients of `contraction`'s results to its operands numbered `wanted`.
 
     Its operands are those of `contraction`, then one weight for each result.
@@ -202,16 +212,34 @@ class _Contract(torch.autograd.Function):
     def forward(ctx: Any, contraction: Contraction, *tensors: Tensor) -> tuple[Tensor, ...]:
         ctx.contraction = contraction
         ctx.save_for_backward(*tensors)
-        return tuple(_evaluate_in_blocks(contraction, tensors))
+        return tuple(in_blocks(contraction, tensors))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        wanted = tuple(n for n, needed in enumerate(ctx.needs_input_grad[1:]) if needed)
-        found = contract(_backward(ctx.contraction, wanted), *ctx.saved_tensors, *grads)
-        result: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
-        for n, grad in zip(wanted, found, strict=True):
-            result[n + 1] = grad
-        return tuple(result)
+        needed = ctx.needs_input_grad[1:]
+        return None, *slopes_of(ctx.contraction, needed, ctx.saved_tensors, grads, contract)
+
+
+def slopes_of(
+    contraction: Contraction,
+    needed: Sequence[bool],
+    tensors: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    compute: Callable[..., Sequence[Tensor]],
+) -> list[Tensor | None]:
+    """The gradient by each operand that needs one, and None for the others.
+
+    **Arguments:**
+
+    - `needed`, `tensors`: for each operand, whether, and its value.
+    - `grads`: the gradient of each result.
+    - `compute`: what computes a contraction.
+    """
+    wanted = tuple(n for n, need in enumerate(needed) if need)
+    result: list[Tensor | None] = [None] * len(needed)
+    for n, grad in zip(wanted, compute(backward_form(contraction, wanted), *tensors, *grads), strict=True):
+        result[n] = grad
+    return result
 
 
 def contract(contraction: Contraction, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -223,7 +251,8 @@ def contract(contraction: Contraction, *tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 @cache
-def _transfer(program: Program) -> Contraction:
+def transfer_form(program: Program) -> Contraction:
+    """F ⊙ x."""
     return Contraction((("x", "bi"), *((name, "io") for name in program.matrices)), ((program.expr, "bo"),))
 
 
@@ -237,14 +266,14 @@ def transfer(program: Program, x: Tensor, matrices: Sequence[Tensor]) -> Tensor:
 
     Returns (batch, out).
     """
-    return contract(_transfer(program), x, *matrices)[0]
+    return contract(transfer_form(program), x, *matrices)[0]
 
 
 @lru_cache(maxsize=1024)
 def _transfer_backward(program: Program, wanted: tuple[str, ...]) -> Contraction:
-    forward = _transfer(program)
+    forward = transfer_form(program)
     numbers = tuple(n for n, (name, _) in enumerate(forward.operands) if name in wanted)
-    return _backward(forward, numbers)
+    return backward_form(forward, numbers)
 
 
 def transfer_backward(
@@ -263,11 +292,19 @@ def backward_of_backward(program: Program, wanted: tuple[str, ...]) -> Contracti
     results by x, each parameter, and grad."""
     first = _transfer_backward(program, wanted)
     parameters = range(1, 1 + len(program.parameters))
-    return _backward(first, (0, *parameters, len(first.operands) - 1))
+    return backward_form(first, (0, *parameters, len(first.operands) - 1))
 
 
 @cache
-def _memory_step(program: Program) -> Contraction:
+def list_form(program: Program) -> Contraction:
+    """F of each connection of a list: the connections are the inputs, and there is one output."""
+    operands = ((INPUT, "bi"), *((name, "io") for name in program.matrices))
+    return Contraction(operands, ((program.expr, "bi"),))
+
+
+@cache
+def memory_form(program: Program) -> Contraction:
+    """The sums and the new cells of a memory function."""
     operands = ((INPUT, "bi"), (MEMORY, "bio"), *((name, "io") for name in program.matrices))
     return Contraction(operands, ((program.expr, "bo"), (program.expr, "bio")))
 
@@ -285,5 +322,5 @@ def memory_step(
 
     Returns the sums, (batch, out), and the new cell, (batch, in, out).
     """
-    total, new = contract(_memory_step(program), x, cell, *matrices)
+    total, new = contract(memory_form(program), x, cell, *matrices)
     return total, new

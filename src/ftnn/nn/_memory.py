@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ftnn.errors import DTypeError, FtnnError, ShapeError
-from ftnn.kernels import Backend, memory_step, program, signature
+from ftnn.kernels import Backend, memory_step
 from ftnn.nn._connections import AnyFunction, Connections, check_input
 
 
@@ -72,10 +72,11 @@ class Memory(Connections):
                 f"Memory takes (time, batch, {self.in_features}), not the shape {tuple(x.shape)}"
             )
         cell = self._cell(x, state)
-        matrices, found = self.matrices(), program(*signature(self.function))
+        matrices = self.matrices()
         outs: list[Tensor] = []
         for now in x:
-            total, cell = memory_step(found, now, cell if self.through_time else cell.detach(), matrices)
+            last = cell if self.through_time else cell.detach()
+            total, cell = memory_step(self.function, now, last, matrices)
             outs.append(total)
         out = torch.stack(outs) if outs else x.new_zeros(0, x.shape[1], self.out_features)
         if self.bias is not None:
