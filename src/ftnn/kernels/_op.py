@@ -242,10 +242,26 @@ def _autograd_transfer_backward(
     return op.redispatch(keys & _BELOW, grad, x, matrices, formula, constants, backend, wanted)
 
 
+# Kernels multiply matrices, which autocast would do in half precision. A layer has chosen its dtype already.
+_AUTOCAST: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
+    torch._C.DispatchKey.AutocastCUDA
+)
+
+
+def _without_autocast(op: Any) -> Any:
+    def kernel(*arguments: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+            return op(*arguments)
+
+    return kernel
+
+
 for _name, _kernel, _autograd, _fake in (
     ("transfer", _transfer, _autograd_transfer, _fake_transfer),
     ("transfer_backward", _transfer_backward, _autograd_transfer_backward, _fake_transfer_backward),
 ):
     _LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")
     _LIBRARY.impl(_name, _autograd, "Autograd", with_keyset=True)
+    for _key in ("AutocastCPU", "AutocastCUDA"):
+        _LIBRARY.impl(_name, _without_autocast(getattr(torch.ops.ftnn, _name).default), _key)
     torch.library.register_fake(f"ftnn::{_name}", _fake, lib=_LIBRARY)

@@ -118,7 +118,8 @@ def evaluate(results: tuple[Expr, ...], values: dict[str, Tensor]) -> list[Tenso
 
 def _tensor(value: Any, like: Tensor) -> Tensor:
     """A number as a tensor; a tensor as it is."""
-    return value if isinstance(value, Tensor) else torch.tensor(value, dtype=like.dtype, device=like.device)
+    # Filled, not made of data: a tracer would keep each as a constant beside the graph.
+    return value if isinstance(value, Tensor) else like.new_full((), value)
 
 
 _VIEW: dict[Axes, Callable[[Tensor], Tensor]] = {

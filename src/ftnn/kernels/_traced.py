@@ -171,8 +171,14 @@ def _autograd(keys: Any, tensors: list[Tensor], formula: str, constants: str, pa
     return op.redispatch(keys & _BELOW, tensors, formula, constants, path)
 
 
+def _transformed(tensors: list[Tensor], formula: str, constants: str, path: str) -> list[Tensor]:
+    return list(plain(planned(formula, constants, path), *tensors))
+
+
 _LIBRARY.impl("contract", _kernel, "CompositeExplicitAutograd")
 _LIBRARY.impl("contract", _autograd, "Autograd", with_keyset=True)
+# Where compiled code has transforms inside: before functorch asks for a rule, there is no operator any more.
+_LIBRARY.impl("contract", _transformed, "FuncTorchDynamicLayerFrontMode")
 torch.library.register_fake("ftnn::contract", _fake, lib=_LIBRARY)
 # Tracers take it apart by this, once autograd has been through.
 torch.ops.ftnn.contract.default.py_impl(torch._C.DispatchKey.CompositeImplicitAutograd)(_decomposition)

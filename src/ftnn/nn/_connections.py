@@ -13,6 +13,7 @@ from ftnn.errors import DTypeError, FtnnError, ShapeError
 from ftnn.formula import Function, Mixed, as_function, name_of
 from ftnn.kernels import BACKENDS, Backend
 from ftnn.nn._matrices import Matrices
+from ftnn.nn._precision import autocast_dtype
 
 AnyFunction = str | Function | Mixed
 
@@ -169,7 +170,7 @@ class Connections(nn.Module):
 
 
 def check_input(module: nn.Module, x: Tensor, dtype: torch.dtype) -> None:
-    """Refuses what is not a tensor (…, in_features) of the module's dtype."""
+    """Refuses what is not a tensor (…, in_features) of the module's dtype, or one that autocast lets in."""
     name, in_features = type(module).__name__, module.in_features
     if not isinstance(x, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise DTypeError(f"{name} takes a torch tensor, not {type(x).__name__}")
@@ -180,7 +181,7 @@ def check_input(module: nn.Module, x: Tensor, dtype: torch.dtype) -> None:
         )
     if not x.is_floating_point():
         raise DTypeError(f"the input is {x.dtype}; functions take floating-point numbers: use x.to({dtype})")
-    if x.dtype != dtype:
+    if x.dtype != dtype and autocast_dtype(x, dtype) is None:
         raise DTypeError(
             f"the input is {x.dtype}, but this {name} has parameters of {dtype}; "
             f"convert the input with x.to({dtype}) or the module with .to({x.dtype})"

@@ -10,6 +10,7 @@ from torch import Tensor
 from ftnn.errors import DTypeError, FtnnError, ShapeError
 from ftnn.kernels import Backend, memory_step
 from ftnn.nn._connections import AnyFunction, Connections, check_input
+from ftnn.nn._precision import precision
 
 
 class Memory(Connections):
@@ -64,15 +65,20 @@ class Memory(Connections):
         - `x`: (time, batch, in_features).
         - `state`: what every connection sent last, (batch, out_features, in_features); zeros if not given.
 
-        Returns the outputs, (time, batch, out_features), and the new state.
+        Returns the outputs, (time, batch, out_features), and the new state, which has the parameters' dtype
+        under autocast too.
         """
-        check_input(self, x, self._first.dtype)
+        own = self._first.dtype
+        check_input(self, x, own)
         if x.dim() != 3:
             raise ShapeError(
                 f"Memory takes (time, batch, {self.in_features}), not the shape {tuple(x.shape)}"
             )
-        cell = self._cell(x, state)
-        matrices = self.matrices()
+        cell, matrices = self._cell(x, state), self.matrices()
+        dtypes = precision(x, own)
+        if dtypes is not None:
+            x, cell = x.to(dtypes[0]), cell.to(dtypes[0])
+            matrices = [matrix.to(dtypes[0]) for matrix in matrices]
         outs: list[Tensor] = []
         for now in x:
             last = cell if self.through_time else cell.detach()
@@ -81,6 +87,8 @@ class Memory(Connections):
         out = torch.stack(outs) if outs else x.new_zeros(0, x.shape[1], self.out_features)
         if self.bias is not None:
             out = out + self.bias
+        if dtypes is not None:
+            out, cell = out.to(dtypes[1]), cell.to(own)
         return out, cell.transpose(1, 2)
 
     def _cell(self, x: Tensor, state: Tensor | None) -> Tensor:
@@ -94,8 +102,9 @@ class Memory(Connections):
             raise ShapeError(
                 f"the state has the shape {tuple(state.shape)}; expected is (batch, out, in) = {wanted}"
             )
-        if state.dtype != x.dtype:
-            raise DTypeError(f"the state is {state.dtype}, but the input is {x.dtype}")
+        own = self._first.dtype
+        if state.dtype != own:
+            raise DTypeError(f"the state is {state.dtype}, but this Memory has parameters of {own}")
         return state.transpose(1, 2)
 
     def extra_repr(self) -> str:

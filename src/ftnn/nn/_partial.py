@@ -116,8 +116,7 @@ class Partial(Transfer):
         whole = listed.new_full((self.out_features, self.in_features), torch.nan)
         return whole.index_put((self.outputs.long(), self.inputs.long()), listed)
 
-    def _sums(self, rows: Tensor) -> Tensor:
-        matrices = self.matrices()
+    def _sums(self, rows: Tensor, matrices: list[Tensor]) -> Tensor:
         return partial_transfer(self.function, rows, matrices, self.inputs, self.check(), self.backend)
 
     def extra_repr(self) -> str:

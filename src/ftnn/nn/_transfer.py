@@ -10,6 +10,7 @@ from torch import Tensor
 from ftnn.errors import FtnnError
 from ftnn.kernels import Backend, transfer
 from ftnn.nn._connections import AnyFunction, Connections, check_input
+from ftnn.nn._precision import precision
 
 
 class Transfer(Connections):
@@ -27,6 +28,9 @@ class Transfer(Connections):
 
     Shapes: the input is (…, in_features), the output (…, out_features). `state_dict` has `theta.<name>` and
     `constants.<name>`, each (in_features, out_features), and `bias`.
+
+    With bfloat16 or float16 parameters, and under `torch.autocast`, functions are evaluated and summed in
+    float32; the output has the parameters' dtype, or under autocast the one that `nn.Linear` would give.
     """
 
     def __init__(
@@ -50,12 +54,19 @@ class Transfer(Connections):
 
     def forward(self, x: Tensor) -> Tensor:
         """`F ⊙ x + b`: (…, in_features) → (…, out_features)."""
-        check_input(self, x, self._first.dtype)
-        out = self._sums(x.reshape(-1, self.in_features))
-        if self.bias is not None:
-            out = out + self.bias
+        own = self._first.dtype
+        check_input(self, x, own)
+        rows, matrices, bias = x.reshape(-1, self.in_features), self.matrices(), self.bias
+        dtypes = precision(x, own)
+        if dtypes is not None:
+            rows, matrices = rows.to(dtypes[0]), [matrix.to(dtypes[0]) for matrix in matrices]
+        out = self._sums(rows, matrices)
+        if bias is not None:
+            out = out + bias
+        if dtypes is not None:
+            out = out.to(dtypes[1])
         return out.reshape(*x.shape[:-1], self.out_features)
 
-    def _sums(self, rows: Tensor) -> Tensor:
+    def _sums(self, rows: Tensor, matrices: list[Tensor]) -> Tensor:
         """`F ⊙ x`, (batch, out_features), of (batch, in_features)."""
-        return transfer(self.function, rows, self.matrices(), self.backend)
+        return transfer(self.function, rows, matrices, self.backend)
