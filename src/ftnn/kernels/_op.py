@@ -74,7 +74,7 @@ def memory_step(
     Returns the sums, (batch, out), and the new cell, (batch, in, out).
     """
     formula, constants = signature(function)
-    if _traced.looked_on() or torch.compiler.is_dynamo_compiling():
+    if _traced.traced():
         total, new = _traced.compute("memory", formula, constants, (x, cell, *matrices))
         return total, new
     return _reference.memory_step(program(formula, constants), x, cell, matrices)

@@ -16,7 +16,7 @@ from torch import Tensor
 from ftnn.errors import FtnnError
 from ftnn.formula import Function
 from ftnn.formula._expr import INPUT
-from ftnn.kernels import _reference
+from ftnn.kernels import _reference, _traced
 from ftnn.kernels._op import Backend, cpu_available
 from ftnn.kernels._program import Program, program, signature
 from ftnn.kernels._reference import list_form
@@ -49,6 +49,18 @@ def partial_transfer(
     if backend == "cpu" and not _compiled(x):
         raise FtnnError(f'backend="cpu" computes float32 and float64 on the CPU, not {x.dtype} on {x.device}')
     return torch.ops.ftnn.partial_transfer(x, list(matrices), inputs, bounds, *signature(function), backend)
+
+
+def partial_transfer_plain(
+    function: Function, x: Tensor, matrices: Sequence[Tensor], inputs: Tensor, outputs: Tensor, count: int
+) -> Tensor:
+    """The same for compiled, exported or transformed code; every connection's value is held at once.
+
+    `outputs` is the output of each connection, (connections,), and `count` the number of outputs.
+    """
+    given = (x.index_select(1, inputs), *(matrix[:, None] for matrix in matrices))
+    values = _traced.compute("list", *signature(function), given)[0]
+    return x.new_zeros(x.shape[0], count).index_add(1, outputs, values)
 
 
 def _compiled(x: Tensor) -> bool:

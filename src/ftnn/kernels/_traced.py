@@ -192,6 +192,11 @@ def looked_on() -> bool:
     return torch.compiler.is_exporting() or torch._C._are_functorch_transforms_active()
 
 
+def traced() -> bool:
+    """Whether the code that runs now is being compiled, exported or transformed."""
+    return torch.compiler.is_dynamo_compiling() or looked_on()
+
+
 def compute(form: str, formula: str, constants: str, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """The results of one of `FORMS`, for compiled, exported or transformed code."""
     if torch.compiler.is_dynamo_compiling():

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ftnn.errors import ShapeError
-from ftnn.kernels import Backend, partial_transfer
+from ftnn.kernels import Backend, partial_transfer, partial_transfer_plain, traced
 from ftnn.nn._connections import AnyFunction, Connections, size
 from ftnn.nn._transfer import Transfer
 
@@ -117,6 +117,9 @@ class Partial(Transfer):
         return whole.index_put((self.outputs.long(), self.inputs.long()), listed)
 
     def _sums(self, rows: Tensor, matrices: list[Tensor]) -> Tensor:
+        if traced():
+            places = (self.inputs, self.outputs)
+            return partial_transfer_plain(self.function, rows, matrices, *places, self.out_features)
         return partial_transfer(self.function, rows, matrices, self.inputs, self.check(), self.backend)
 
     def extra_repr(self) -> str:
