@@ -134,10 +134,10 @@ def unit_sums(problem: Problem, arrays: Mapping[str, Array], where: Array) -> Ar
 
 
 def learned_quadric(problem: Problem, arrays: Mapping[str, Array]) -> Quadric | None:
-    """The boundary that one hidden unit has learned, in its own terms; None for more units, or where it has none.
+    """The boundary that one hidden unit has learned; None for more units, or where it has none.
 
-    The output turns where the unit's signal is -c/w; that signal belongs to one level of Σ u p² (x - q)², and dividing
-    by the level gives centre, semi-axes and signs.
+    The output turns where the unit's signal is -c/w; that signal belongs to one level of Σ u p² (x - q)², and
+    dividing by the level gives centre, semi-axes and signs.
     """
     if problem.kind != "learned" or problem.units != 1:
         return None
@@ -151,7 +151,10 @@ def learned_quadric(problem: Problem, arrays: Mapping[str, Array]) -> Quadric | 
     if level == 0 or not p.all():
         return None
     u = np.array(problem.signs) * np.sign(level)
-    axes = np.sqrt(abs(level)) / np.abs(p)
+    with np.errstate(over="ignore"):
+        axes = np.sqrt(abs(level)) / np.abs(p)
+    if not np.isfinite(axes).all():
+        return None
     return Quadric(
         tuple(map(float, arrays["hidden.0.theta.q"][:, 0])), tuple(map(float, axes)), tuple(map(float, u))
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import contourpy
 import numpy as np
@@ -24,10 +25,13 @@ STYLE = """\
 .boundary { fill: none; stroke: #2458a6; stroke-width: 2 }
 .truth { fill: none; stroke: #777; stroke-width: 1.2; stroke-dasharray: 4 3 }
 .unit { fill: none; stroke-width: 1.6 }
-.u0 { stroke: #d9730d } .u1 { stroke: #2f8f46; stroke-dasharray: 6 3 } .u2 { stroke: #8a4bbf; stroke-dasharray: 2 3 }
+.u0 { stroke: #d9730d }
+.u1 { stroke: #2f8f46; stroke-dasharray: 6 3 }
+.u2 { stroke: #8a4bbf; stroke-dasharray: 2 3 }
 .in { fill: #2458a6 } .out { fill: none; stroke: #999; stroke-width: .9 }
 .grid { stroke: #8884; fill: none; stroke-width: .6 }
-text { font: 11px system-ui, sans-serif; fill: #666 } .answer { font-weight: 600; font-size: 12px; fill: #333 }
+text { font: 11px system-ui, sans-serif; fill: #666 }
+.answer { font-weight: 600; font-size: 12px; fill: #333 }
 @media (prefers-color-scheme: dark) {
   .boundary { stroke: #8ab4f8 } .in { fill: #8ab4f8 } text { fill: #aaa } .answer { fill: #eee }
 }
@@ -69,7 +73,8 @@ def _lines(frame: Frame, along: Array, values: Array, kind: str, level: float) -
 def _filled(frame: Frame, along: Array, values: Array) -> str:
     """All that is above 0; holes are left out by the even-odd rule."""
     maker = contourpy.contour_generator(along, along, values, fill_type="OuterOffset")
-    polygons, offsets = maker.filled(0.0, np.inf)
+    found: Any = maker.filled(0.0, np.inf)  # its type depends on fill_type
+    polygons, offsets = found
     outlines: list[str] = []
     for polygon, places in zip(polygons, offsets, strict=True):
         corners, ends = np.asarray(polygon), np.asarray(places)
@@ -83,9 +88,13 @@ def _dots(problem: Problem, seed: int, frame: Frame) -> list[str]:
     """Dots inside, rings outside: told apart without colour."""
     shown = points(problem, seed, "train")[:DOTS]
     return [
-        f'<circle class="{"in" if inside else "out"}" cx="{frame.to_x(x):.1f}" cy="{frame.to_y(y):.1f}" r="1.9"/>'
+        _dot(frame.to_x(x), frame.to_y(y), inside, 1.9)
         for (x, y), inside in zip(shown.tolist(), problem.truth(shown).tolist(), strict=True)
     ]
+
+
+def _dot(x: float, y: float, inside: bool, radius: float) -> str:
+    return f'<circle class="{"in" if inside else "out"}" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>'
 
 
 def _examples(problem: Problem, arrays: Mapping[str, Array], frame: Frame) -> list[str]:
@@ -93,8 +102,6 @@ def _examples(problem: Problem, arrays: Mapping[str, Array], frame: Frame) -> li
     parts: list[str] = []
     for (x, y), inside in zip(EXAMPLES, answers.tolist(), strict=True):
         left, top = frame.to_x(x), frame.to_y(y)
-        parts.append(
-            f'<circle class="{"in" if inside else "out"}" cx="{left:.1f}" cy="{top:.1f}" r="2.4"/>'
-        )
+        parts.append(_dot(left, top, inside, 2.4))
         parts.append(_svg.text(left + 5, top + 4, "1" if inside else "0", "answer"))
     return parts

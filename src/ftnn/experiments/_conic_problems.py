@@ -15,7 +15,7 @@ Vector = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Quadric:
-    """The points with Σ signs·((x - centre)/axes)² < 1: inside an ellipse, or between the branches of a hyperbola."""
+    """The points with Σ signs·((x - centre)/axes)² < 1: in an ellipse, or between a hyperbola's branches."""
 
     centre: Vector
     axes: Vector
@@ -82,7 +82,7 @@ _HYPERBOLA = Quadric(centre=(0.4, -0.3), axes=(0.8, 1.2), signs=(1.0, -1.0))
 def _rays(function: str, signs: Vector) -> Problem:
     what = "closed" if len(set(signs)) == 1 else "unbounded"
     about = (
-        f"Random units with p ≠ 0 and a negative bias, and rays from their centres in {len(signs)} dimensions: "
+        f"Random units with p ≠ 0 and a negative bias in {len(signs)} dimensions; rays from their centres: "
         + (
             "each ray leaves the region, once."
             if what == "closed"
@@ -96,8 +96,8 @@ PROBLEMS: Mapping[str, Problem] = MappingProxyType(
     {
         "three-ellipses": Problem(
             "The paper's three ellipses",
-            "The network that the paper writes down: each hidden unit is 0 inside of one ellipse, and the output "
-            "is 1 inside of any.",
+            "The network that the paper writes down: each hidden unit is 0 inside of one ellipse, and the "
+            "output is 1 inside of any.",
             "built",
             "F19",
             _PLANE,
@@ -135,7 +135,8 @@ PROBLEMS: Mapping[str, Problem] = MappingProxyType(
         ),
         "hyperbola-without-signs": Problem(
             "A hyperbola, without signs",
-            "The same points, by one hidden unit of F19, whose boundary is closed: the best it finds is a strip, p near 0.",
+            "The same points, by one hidden unit of F19, whose boundary is closed: the best it finds is a "
+            "strip, with a p near 0.",
             "learned",
             "F19",
             _PLANE,

@@ -1,8 +1,8 @@
 """Does a unit's region end? Looked at along rays from its centre, in any number of dimensions.
 
-A unit's sum at q + t·d is t²·Σ u_j p_j² d_j² + b. With b < 0 the centre is inside (the sum is negative), and the ray
-leaves, once, at t = √(-b / Σ u_j p_j² d_j²), if that sum is positive; else it never does. What the layer computes is
-compared with this at points before and behind the crossing, and far away.
+A unit's sum at q + t·d is t²·Σ u_j p_j² d_j² + b. With b < 0 the centre is inside (the sum is negative), and
+the ray leaves, once, at t = √(-b / Σ u_j p_j² d_j²), if that sum is positive; else it never does. What the
+layer computes is compared with this at points before and behind the crossing, and far away.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RayCheck:
     as_derived: int
     """Rays on which every sign that the layer computes is the derived one."""
     farthest: float | None
-    """The largest distance at which a ray leaves, as a share of √-b / min|p|: no closed region goes beyond 1."""
+    """The largest distance at which a ray leaves, as a share of √-b / min|p|: closed regions end at 1."""
 
     def fault(self, closed: bool) -> str | None:
         """Why the paper's claim does not hold here; None if it does."""

@@ -100,9 +100,7 @@ def figure(store: Store, result: ConicResult, *, alone: bool = False) -> str | N
     """The boundary as SVG; None where there is none to draw."""
     cell = ConicCell(result.problem, result.seed)
     arrays = store.arrays(cell.task().key) if result.kind != "rays" else None
-    return (
-        None if arrays is None else boundary(PROBLEMS[result.problem], arrays, result.seed, alone=alone)
-    )
+    return None if arrays is None else boundary(PROBLEMS[result.problem], arrays, result.seed, alone=alone)
 
 
 def write_conic(store: Store, results: Iterable[ConicResult], folder: Path) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ftnn.experiments._grids import GAMMAS, LAYERS
 from ftnn.experiments.report._grid import Entry, Place
@@ -166,9 +167,7 @@ def _pi_claims(curves: Sequence[Curve]) -> list[Claim]:
         Claim(
             "800D models have better accuracies with more hidden units",
             _FIGURE,
-            _ordered(
-                by_size, 800, lambda best: all(a < b for a, b in zip(best[:-1], best[1:], strict=True))
-            ),
+            _ordered(by_size, 800, lambda best: all(a < b for a, b in pairwise(best))),
         ),
     ]
 

@@ -74,7 +74,9 @@ def custom(rows: Iterable[Row], best_epochs: Mapping[str, float]) -> tuple[list[
             group = cell.function, cell.activation, cell.hidden_layers, _setting(cell)
             found[group][cell.gamma].append(run_of(row, best_epochs))
     groups = [
-        Custom(*group, tuple(Rate(gamma, None, by_seed(rates[gamma])) for gamma in sorted(rates, reverse=True)))
+        Custom(
+            *group, tuple(Rate(gamma, None, by_seed(rates[gamma])) for gamma in sorted(rates, reverse=True))
+        )
         for group, rates in sorted(found.items())
     ]
     own = [group for group in groups if group.function not in FUNCTIONS]

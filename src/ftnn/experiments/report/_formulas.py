@@ -28,7 +28,7 @@ _BEFORE_A_NAME = re.compile(r"<mo>&InvisibleTimes;</mo>(?=(<mrow>)?(<msup>|<msub
 
 @cache
 def typeset(function: Function) -> tuple[tuple[str, str], ...]:
-    """(what, MathML) of the function, then of each derivative: by x, by C if it has one, and by parameters."""
+    """(what, MathML) of the function, then of its derivatives: by x, by C if it has one, by parameters."""
     by = ("x", *(("C",) if function.has_memory else ()), *function.parameters)
     written = [(_apply_name("x"), _mathml(function.expr))]
     written += [(_partial(name), _mathml(function.slope(name))) for name in by]

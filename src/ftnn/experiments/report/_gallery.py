@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,9 +64,7 @@ def _start(function: Function) -> str:
         else f"{name} in [{_svg.number(low)}, {_svg.number(high)}]"
         for name, (low, high) in function.init.items()
     ]
-    parts += [
-        f"{name} of {', '.join(map(_svg.number, values))}" for name, values in function.choices.items()
-    ]
+    parts += [f"{name} of {', '.join(map(_svg.number, values))}" for name, values in function.choices.items()]
     return "; ".join(parts)
 
 
@@ -90,9 +88,7 @@ def _draws(name: str, function: Function) -> str:
     return "".join(pictures)
 
 
-def _picture(
-    x: Array, curves: Array, title: str, label: str, size: tuple[float, float] = (190, 120)
-) -> str:
+def _picture(x: Array, curves: Array, title: str, label: str, size: tuple[float, float] = (190, 120)) -> str:
     """Curves, (points, n), over x."""
     low, high = _limits(curves)
     frame = Frame(*size, (float(x[0]), float(x[-1])), (low, high), left=48, top=20)
@@ -121,7 +117,12 @@ def found(store: Store, rows: Iterable[Row]) -> list[Found]:
     by_function: dict[str, list[Row]] = {}
     for row in rows:
         cell = row.task.cell
-        if row.task.kind == "ft" and isinstance(cell, Cell) and not row.failed and row.ft_accuracy is not None:
+        if (
+            row.task.kind == "ft"
+            and isinstance(cell, Cell)
+            and not row.failed
+            and row.ft_accuracy is not None
+        ):
             by_function.setdefault(cell.function, []).append(row)
     pictures: list[Found] = []
     for function in sorted(by_function, key=lambda name: (name not in catalogue, name)):
@@ -177,5 +178,5 @@ def _layers(row: Row) -> str:
 
 
 def _with_numbers(function: Function, values: Mapping[str, float]) -> str:
-    shown: Sequence[str] = [f"{name} = {_svg.number(float(f'{value:.3g}'))}" for name, value in values.items()]
+    shown = [f"{name} = {value:.3g}".replace("-", "−") for name, value in values.items()]
     return f"{function.formula}, {', '.join(shown)}"

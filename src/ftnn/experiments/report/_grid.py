@@ -18,7 +18,9 @@ NEAR = 0.3
 FAR = 1.0
 """Points beyond which a difference wants a reason."""
 
-Grade = Literal["missing", "both-failed", "failed", "revived", "far-worse", "worse", "near", "better", "far-better"]
+Grade = Literal[
+    "missing", "both-failed", "failed", "revived", "far-worse", "worse", "near", "better", "far-better"
+]
 """How ours compares; `revived`: the paper failed and ours did not."""
 
 
@@ -73,7 +75,7 @@ class Entry:
 
     @cached_property
     def shown(self) -> Rate | None:
-        """At the paper's best γ. Where it has none, at ours, or at any that failed here too; None: not run."""
+        """At the paper's best γ. Where it has none, at ours, or at one that failed too; None: not run."""
         if self.paper.gamma is not None:
             return next((r for r in self.rates if r.gamma == self.paper.gamma and r.runs), None)
         done = [rate for rate in self.rates if rate.first is not None]
@@ -92,7 +94,7 @@ class Entry:
         return self.shown.gamma if self.shown else self.paper.gamma
 
     def difference(self, stage: Literal["lwt", "ft"]) -> float | None:
-        """Ours less the paper's, in points, rounded as the paper is; None where either failed or is missing."""
+        """Ours less the paper's, in points, rounded as the paper is; None where either has none."""
         paper = self.paper.lwt_accuracy if stage == "lwt" else self.paper.ft_accuracy
         if not self.has_trained or self.run is None or paper is None:
             return None

@@ -134,20 +134,27 @@ def page(report: Report) -> str:
     """The page as HTML: one file, with nothing to load."""
     by_place = {(e.layers, e.function, e.activation): e for e in report.entries}
     hidden = sorted({curve.hidden for curve in report.curves})
-    return _templates().get_template("page.html").render(
-        report=report,
-        summary=report.summary,
-        histogram=Markup(_histogram(report.entries)),
-        tables=[
-            (layers, [(name, [by_place[layers, name, each] for each in ACTIVATIONS]) for name in FUNCTIONS])
-            for layers in LAYERS
-        ],
-        formulas={name: catalogue[name].formula for name in FUNCTIONS},
-        activations=ACTIVATION_NAMES,
-        panels=[(pairs, Markup(drawn)) for pairs, drawn in panels(report.curves)],
-        series={units: number % 6 for number, units in enumerate(hidden)},
-        details=_details(report),
-        markup=Markup,
+    return (
+        _templates()
+        .get_template("page.html")
+        .render(
+            report=report,
+            summary=report.summary,
+            histogram=Markup(_histogram(report.entries)),
+            tables=[
+                (
+                    layers,
+                    [(name, [by_place[layers, name, each] for each in ACTIVATIONS]) for name in FUNCTIONS],
+                )
+                for layers in LAYERS
+            ],
+            formulas={name: catalogue[name].formula for name in FUNCTIONS},
+            activations=ACTIVATION_NAMES,
+            panels=[(pairs, Markup(drawn)) for pairs, drawn in panels(report.curves)],
+            series={units: number % 6 for number, units in enumerate(hidden)},
+            details=_details(report),
+            markup=Markup,
+        )
     )
 
 
@@ -155,7 +162,7 @@ def _details(report: Report) -> dict[str, Any]:
     """What the page's script shows of a cell when it is asked."""
     shown = {
         f"{e.layers}-{e.function}-{e.activation}": {
-            "title": f"{e.function} with {ACTIVATION_NAMES[e.activation]}, {plural(e.layers, 'hidden layer')}",
+            "title": f"{e.function} with {ACTIVATION_NAMES[e.activation]}, {layers_of(e.layers)}",
             "formula": catalogue[e.function].formula,
             "gamma": e.gamma,
             "paper_failed": e.paper.gamma is None,
@@ -167,7 +174,7 @@ def _details(report: Report) -> dict[str, Any]:
         for number, group in enumerate(groups):
             name = ACTIVATION_NAMES.get(group.activation, group.activation)
             shown[f"{kind}-{number}"] = {
-                "title": f"{group.function} with {name}, {plural(group.layers, 'hidden layer')}",
+                "title": f"{group.function} with {name}, {layers_of(group.layers)}",
                 "formula": group.setting,
                 "gamma": None,
                 "paper_failed": False,
@@ -204,11 +211,12 @@ def _histogram(entries: Sequence[Entry]) -> str:
         if count:
             middle = left + BIN / 2
             kind = "near" if abs(middle) < BIN else "worse" if middle < 0 else "better"
+            label = f"{count} from {signed(left)} to {signed(left + BIN)}"
             x, top, bottom = frame.to_x(left) + 0.5, frame.to_y(count), frame.to_y(0)
             width = frame.to_x(left + BIN) - frame.to_x(left) - 1
             parts.append(
                 f'<rect class="bar {kind}" x="{x:.1f}" y="{top:.1f}" width="{width:.1f}" '
-                f'height="{bottom - top:.1f}"><title>{count} from {signed(left)} to {signed(left + BIN)}</title></rect>'
+                f'height="{bottom - top:.1f}"><title>{label}</title></rect>'
             )
     return _svg.svg(frame, parts, f"Differences of {len(found)} cells, from -3 to 3 points")
 
@@ -222,7 +230,8 @@ def _templates() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    made.filters |= {"percent": percent, "signed": signed, "seconds": seconds, "g": _svg.number, "plural": plural}
+    filters: dict[str, Any] = {"percent": percent, "signed": signed, "seconds": seconds}
+    made.filters.update(filters, g=_svg.number, plural=plural)
     return made
 
 
@@ -245,6 +254,10 @@ def seconds(value: float | None) -> str:
     return f"{value / 60:.1f} min" if value < 7200 else f"{value / 3600:.1f} h"
 
 
+def layers_of(count: int) -> str:
+    return plural(count, "hidden layer")
+
+
 def plural(count: int, name: str) -> str:
     return f"{count} {name}{'s'[: count != 1]}"
 
@@ -259,6 +272,7 @@ def write_report(store: Store, path: Path) -> Report:
         _atomic.write(path, page(report).encode())
     except OSError as error:
         raise FtnnError(
-            f"--out {path}: {error.strerror or error}; name a file in a folder that is there and can be written"
+            f"--out {path}: {error.strerror or error}; name a file in a folder that is there and can be "
+            "written"
         ) from error
     return report

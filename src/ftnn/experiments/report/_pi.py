@@ -15,7 +15,7 @@ from ftnn.experiments._svg import Frame
 from ftnn.experiments._tasks import PiCell
 from ftnn.training import Pass
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
+Array = np.ndarray[Any, np.dtype[Any]]
 BINS = 200
 """Points of a drawn curve: as many as a phone's screen can show."""
 LAST = 500
@@ -24,7 +24,7 @@ LAST = 500
 
 @dataclass(frozen=True)
 class Curve:
-    """One network's accuracies, in percent, from its first epoch on; nothing where they are not in the store."""
+    """One network's accuracies, in percent, from its first epoch on; empty where the store has none."""
 
     hidden: int
     pairs: int
@@ -93,7 +93,7 @@ def binned(values: Array, bins: int = BINS) -> tuple[Array, Array, Array, Array]
 
 
 def panels(found: Sequence[Curve]) -> list[tuple[int, str]]:
-    """(pairs, picture) for each number of pairs, as in the paper's figure: lines for the numbers of hidden units."""
+    """(pairs, picture) for each number of pairs, with a line for each number of hidden units."""
     hidden = sorted({curve.hidden for curve in found})
     pictures: list[tuple[int, str]] = []
     for pairs in sorted({curve.pairs for curve in found}):
