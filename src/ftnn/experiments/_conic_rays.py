@@ -97,9 +97,9 @@ def check_rays(
         for distance in _FAR:
             ok &= leaves | ~_outside(units, unit, sums, directions, np.full(rays, distance))
         leaving, right = leaving + int(leaves.sum()), right + int(ok.sum())
-        bound = np.sqrt(-units.bias[unit]) / np.abs(units.p[:, unit]).min()
         if leaves.any():
-            farthest = max(farthest or 0.0, float(crossing[leaves].max() / bound))
+            share = crossing[leaves].max() * np.abs(units.p[:, unit]).min() / np.sqrt(-units.bias[unit])
+            farthest = max(farthest or 0.0, float(share))
     total = count * rays
     return RayCheck(dimension, count, total, leaving, total - leaving, right, farthest)
 

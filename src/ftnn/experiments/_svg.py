@@ -74,7 +74,7 @@ def text(x: float, y: float, shown: str, kind: str = "", anchor: str = "start") 
 def axes(
     frame: Frame, x_ticks: Iterable[float], y_ticks: Iterable[float], x_label: str = "", y_label: str = ""
 ) -> str:
-    """A grid with numbers. `x_label` wants 32 below the chart, `y_label` 20 above it."""
+    """A grid with numbers. `x_label` wants 36 below the chart, `y_label` 20 above it."""
     right, bottom = frame.width - frame.right, frame.height - frame.bottom
     parts: list[str] = []
     for tick in y_ticks:
@@ -84,9 +84,9 @@ def axes(
     for tick in x_ticks:
         x = frame.to_x(tick)
         parts.append(f'<path class="grid" d="M{_n(x)} {_n(frame.top)}V{_n(bottom)}"/>')
-        parts.append(text(x, bottom + 14, number(tick), "tick", "middle"))
+        parts.append(text(x, bottom + 17, number(tick), "tick", "middle"))
     if x_label:
-        parts.append(text((frame.left + right) / 2, bottom + 28, x_label, "tick", "middle"))
+        parts.append(text((frame.left + right) / 2, bottom + 31, x_label, "tick", "middle"))
     if y_label:
         parts.append(text(2, frame.top - 9, y_label, "tick"))
     return "".join(parts)

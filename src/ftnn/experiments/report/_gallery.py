@@ -91,8 +91,9 @@ def _draws(name: str, function: Function) -> str:
 def _picture(x: Array, curves: Array, title: str, label: str, size: tuple[float, float] = (190, 120)) -> str:
     """Curves, (points, n), over x."""
     low, high = _limits(curves)
-    frame = Frame(*size, (float(x[0]), float(x[-1])), (low, high), left=48, top=20)
     ticks = _svg.round_ticks(low, high, 3)
+    left = 10 + 6.8 * max(len(_svg.number(tick)) for tick in ticks)  # a digit is hardly wider in any font
+    frame = Frame(*size, (float(x[0]), float(x[-1])), (low, high), left=left, top=20)
     parts = [_svg.axes(frame, _svg.round_ticks(float(x[0]), float(x[-1]), 2), ticks, "", label)]
     parts += [_svg.line(frame, x, curves[:, n], f"line thin s{n % 6}") for n in range(curves.shape[1])]
     return _svg.svg(frame, parts, title)

@@ -204,7 +204,7 @@ def _histogram(entries: Sequence[Entry]) -> str:
     found = differences(entries)
     bins = histogram(found)
     most = max(max(count for _, count in bins), 4)
-    frame = _svg.Frame(360, 210, (-EDGE, EDGE), (0, most), top=22, right=10, bottom=34)
+    frame = _svg.Frame(360, 210, (-EDGE, EDGE), (0, most), top=22, right=10, bottom=36)
     ticks = [tick for tick in _svg.round_ticks(0, most, 4) if tick == int(tick)]
     parts = [_svg.axes(frame, range(-3, 4), ticks, "points", "cells")]
     for left, count in bins:
@@ -230,8 +230,14 @@ def _templates() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    filters: dict[str, Any] = {"percent": percent, "signed": signed, "seconds": seconds}
-    made.filters.update(filters, g=_svg.number, plural=plural)
+    filters: dict[str, Any] = {
+        "percent": percent,
+        "signed": signed,
+        "seconds": seconds,
+        "g": _svg.number,
+        "plural": plural,
+    }
+    made.filters.update(filters)
     return made
 
 

@@ -105,7 +105,7 @@ def panels(found: Sequence[Curve]) -> list[tuple[int, str]]:
 
 def _panel(pairs: int, drawn: Sequence[Curve], hidden: Sequence[int]) -> str:
     epochs = max(len(curve.accuracies) for curve in drawn)
-    frame = Frame(360, 250, (0, epochs), (0, 100), top=22, right=16, bottom=34)
+    frame = Frame(360, 250, (0, epochs), (0, 100), top=22, right=16, bottom=36)
     parts = [
         _svg.axes(frame, _svg.round_ticks(0, epochs, 5), (0, 20, 40, 60, 80, 100), "epoch", "accuracy, %")
     ]

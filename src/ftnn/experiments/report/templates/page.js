@@ -146,7 +146,11 @@
     const button = event.target.closest(".open");
     if (button) show(button); else hide();
   });
-  addEventListener("scroll", hide, { passive: true, capture: true });
+  addEventListener("scroll", () => {
+    // Where the focus moved the page, what it is on stays explained.
+    const focused = document.activeElement;
+    if (!tip.hidden && focused.matches(".open") && !dialog.open) show(focused); else hide();
+  }, { passive: true, capture: true });
   addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
 
   document.addEventListener("click", (event) => {
