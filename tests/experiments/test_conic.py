@@ -21,7 +21,7 @@ from ftnn.experiments._conic import (
     solve,
     unit_sums,
 )
-from ftnn.experiments._conic_problems import PROBLEMS, Quadric
+from ftnn.experiments._conic_problems import PROBLEMS, Array, Quadric
 from ftnn.experiments._conic_rays import Units, check_rays, draw_units
 from ftnn.experiments._conic_results import conic_cells, run_conic, write_conic
 from ftnn.experiments._tasks import ConicCell, as_text, task_of
@@ -111,11 +111,12 @@ def test_a_claim_that_does_not_hold_is_found_out():
     problem = PROBLEMS["closed-3"]
     units = draw_units(problem, np.random.default_rng(0))
 
-    def sums(given: Units):
-        return lambda where: (given.u * given.p**2 * (where[:, :, None] - given.q) ** 2).sum(1) + given.bias
-
     def fault(meant: Units, computed: Units, closed: bool) -> str | None:
-        return check_rays(meant, sums(computed), np.random.default_rng(1), 50).fault(closed)
+        def sums(where: Array) -> Array:
+            signals = computed.u * computed.p**2 * (where[:, :, None] - computed.q) ** 2
+            return signals.sum(1) + computed.bias
+
+        return check_rays(meant, sums, np.random.default_rng(1), 50).fault(closed)
 
     assert fault(units, units, True) is None
     assert "all 400 rays leave" in (fault(units, units, False) or "")

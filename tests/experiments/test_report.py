@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from ftnn.experiments._svg import Frame, path, round_ticks
 from ftnn.experiments._tasks import Task
 from ftnn.experiments.report import collect, page, write_report
 from ftnn.experiments.report._custom import reason_of
-from ftnn.experiments.report._formulas import _to_sympy, typeset
+from ftnn.experiments.report._formulas import _to_sympy, kept, typeset
 from ftnn.experiments.report._grid import grade_of
 from ftnn.experiments.report._page import seconds, signed
 from ftnn.experiments.report._pi import binned
@@ -266,7 +266,7 @@ def test_typeset_formulas_are_the_derivatives(name: str):
     function = catalogue[name]
     rng = np.random.default_rng(7)
     names = ("x", "C", *function.parameters, *function.constants)
-    meant = {
+    meant: dict[str, Callable[[Any], Any]] = {
         "logistic": lambda a: 1 / (1 + sympy.exp(-a)),
         "rect": lambda a: sympy.Max(0, a),
         "rect_ada": lambda a: sympy.Max(0, a),
@@ -280,6 +280,11 @@ def test_typeset_formulas_are_the_derivatives(name: str):
             values = {each: float(rng.uniform(-2, 2)) for each in names}
             found = written.subs({sympy.Symbol(each): value for each, value in values.items()})
             assert float(found) == pytest.approx(float(evaluate(expr, values)), rel=1e-9, abs=1e-12)
+
+
+def test_the_kept_formulas_are_what_would_be_written_now():
+    now = {name: typeset(function) for name, function in catalogue.items()}
+    assert kept() == now, "write them anew with ftnn.experiments.report._formulas.write_kept()"
 
 
 def test_formulas_are_written_for_browsers():

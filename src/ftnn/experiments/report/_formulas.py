@@ -1,14 +1,21 @@
-"""Formulas as MathML, which browsers typeset themselves: no script and no font to load."""
+"""Formulas as MathML, which browsers typeset themselves: no script and no font to load.
+
+The catalogue's are kept in `typeset.json`, since SymPy takes longer to load than all else that the page needs;
+`write_kept` writes it anew, and a test compares it.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable
 from functools import cache
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-from ftnn.formula import Function
+from ftnn.formula import Function, catalogue
 from ftnn.formula._expr import Call, Expr, Number, Symbol, postorder
 from ftnn.formula._ops import OPS
 
@@ -26,8 +33,20 @@ _REPLACED = {
 _BEFORE_A_NAME = re.compile(r"<mo>&InvisibleTimes;</mo>(?=(<mrow>)?(<msup>|<msub>)*(<mrow>)?<mi>\w{3})")
 
 
+Typeset = tuple[tuple[str, str], ...]
+KEPT = "typeset.json"
+
+
 @cache
-def typeset(function: Function) -> tuple[tuple[str, str], ...]:
+def kept() -> dict[str, Typeset]:
+    """What `typeset` gives for each function of the catalogue."""
+    text = (files("ftnn.experiments.report") / KEPT).read_text("utf-8")
+    return {
+        name: tuple((what, formula) for what, formula in lines) for name, lines in json.loads(text).items()
+    }
+
+
+def typeset(function: Function) -> Typeset:
     """(what, MathML) of the function, then of its derivatives: by x, by C if it has one, by parameters."""
     by = ("x", *(("C",) if function.has_memory else ()), *function.parameters)
     written = [(_apply_name("x"), _mathml(function.expr))]
@@ -99,3 +118,10 @@ def _applied(op: str, args: list[Any]) -> Any:
     module, _, name = native.rpartition(".")
     found: Callable[..., Any] = getattr(operator if module else sympy, name)
     return found(*args)
+
+
+def write_kept() -> None:
+    """Write `typeset.json` anew."""
+    written = {name: typeset(function) for name, function in catalogue.items()}
+    text = json.dumps(written, ensure_ascii=False, indent=1) + "\n"
+    Path(__file__).with_name(KEPT).write_text(text, "utf-8")

@@ -12,7 +12,7 @@ from ftnn.experiments import _svg
 from ftnn.experiments._store import Row, Store
 from ftnn.experiments._svg import Frame
 from ftnn.experiments._tasks import Cell, function_of
-from ftnn.experiments.report._formulas import typeset
+from ftnn.experiments.report._formulas import Typeset, kept
 from ftnn.formula import Function, catalogue
 from ftnn.formula._numpy import evaluate
 
@@ -28,7 +28,7 @@ class Shown:
 
     name: str
     formula: str
-    typeset: tuple[tuple[str, str], ...]
+    typeset: Typeset
     """(what, MathML) of F and its derivatives."""
     start: str
     """Where its parameters start."""
@@ -52,7 +52,7 @@ class Found:
 
 def gallery() -> list[Shown]:
     return [
-        Shown(name, function.formula, typeset(function), _start(function), _draws(name, function))
+        Shown(name, function.formula, kept()[name], _start(function), _draws(name, function))
         for name, function in catalogue.items()
     ]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -26,7 +27,6 @@ from ftnn.experiments.report._summary import BIN, EDGE, Summary, differences, hi
 from ftnn.experiments.report._time import Times, times
 from ftnn.formula import catalogue
 from ftnn.nn._network import ACTIVATIONS
-from ftnn.training import Epoch
 
 ACTIVATION_NAMES = {"logistic": "Logistic", "relu": "ReLU", "tanh": "Tanh"}
 
@@ -85,8 +85,9 @@ class Report:
 def collect(store: Store) -> Report:
     """All that the page shows. Parameters are read only where they are drawn."""
     rows = store.rows()
-    best = _best_epochs(store, rows)
-    cells, drawn = entries(rows, best), curves(store, rows)
+    epochs = store.all_epochs()
+    best = _best_epochs(rows, epochs)
+    cells, drawn = entries(rows, best), curves(rows, epochs)
     own, others = custom(rows, best)
     conic = [result for row in rows if (result := conic_result(store, row)) is not None]
     return Report(
@@ -106,16 +107,13 @@ def collect(store: Store) -> Report:
     )
 
 
-def _best_epochs(store: Store, rows: Iterable[Row]) -> dict[str, float]:
+def _best_epochs(rows: Iterable[Row], epochs: Mapping[str, str]) -> dict[str, float]:
     """The best test accuracy of any epoch that fine-tuning kept, by key; not for rows without epochs."""
     best: dict[str, float] = {}
     for row in rows:
         if row.task.kind == "ft":
-            known = [
-                epoch.test_accuracy
-                for epoch in store.epochs(row.key)
-                if isinstance(epoch, Epoch) and epoch.test_accuracy is not None and not epoch.undone
-            ]
+            done: list[dict[str, Any]] = json.loads(epochs.get(row.key, "[]"))
+            known = [each["test_accuracy"] for each in done if each["test_accuracy"] and not each["undone"]]
             if known:
                 best[row.key] = max(known)
     return best
