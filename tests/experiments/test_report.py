@@ -266,11 +266,12 @@ def test_typeset_formulas_are_the_derivatives(name: str):
     function = catalogue[name]
     rng = np.random.default_rng(7)
     names = ("x", "C", *function.parameters, *function.constants)
+    symbolic: Any = sympy
     meant: dict[str, Callable[[Any], Any]] = {
-        "logistic": lambda a: 1 / (1 + sympy.exp(-a)),
-        "rect": lambda a: sympy.Max(0, a),
-        "rect_ada": lambda a: sympy.Max(0, a),
-        "rect_slope": lambda a: sympy.Piecewise((1, a >= 0), (0, True)),
+        "logistic": lambda a: 1 / (1 + symbolic.exp(-a)),
+        "rect": lambda a: symbolic.Max(0, a),
+        "rect_ada": lambda a: symbolic.Max(0, a),
+        "rect_slope": lambda a: symbolic.Piecewise((1, a >= 0), (0, True)),
     }
     for expr in (function.expr, *(function.slope(each) for each in ("x", *function.parameters))):
         written = _to_sympy(expr)

@@ -59,13 +59,12 @@ def conic_cells(problems: str = "", seeds: str = "0") -> list[ConicCell]:
 
 def run_conic(store: Store, cells: Iterable[ConicCell]) -> list[ConicResult]:
     """Run what the store has not, here and now, for it takes seconds; then say what it has of these cells."""
-    wanted = list(cells)
-    done = store.done()
-    for task in (cell.task() for cell in wanted):
-        if task.key not in done:
+    tasks = {task.key: task for task in (cell.task() for cell in cells)}
+    done = store.done(tasks)
+    for key, task in tasks.items():
+        if key not in done:
             store.record(task, execute(Job(task), lambda progress: None), versions())
-    keys = {cell.task().key for cell in wanted}
-    return [found for row in store.rows(keys) if (found := conic_result(store, row)) is not None]
+    return [found for row in store.rows(tasks) if (found := conic_result(store, row)) is not None]
 
 
 def conic_result(store: Store, row: Row) -> ConicResult | None:

@@ -1,7 +1,7 @@
 """Formulas as MathML, which browsers typeset themselves: no script and no font to load.
 
-The catalogue's are kept in `typeset.json`, since SymPy takes longer to load than all else that the page needs;
-`write_kept` writes it anew, and a test compares it.
+The catalogue's are kept in `typeset.json`, since SymPy takes longer to load than all else that the page
+needs; `write_kept` writes it anew, and a test compares it.
 """
 
 from __future__ import annotations
