@@ -24,3 +24,16 @@ def test_importing_ftnn_loads_nothing_heavy_that_torch_does_not():
 def test_the_catalogue_is_shown_without_symbols_and_kernels():
     found = loaded_by("from ftnn.cli import app; app(['functions'], standalone_mode=False)")
     assert not (found - loaded_by("import torch")) & (HEAVY - {"typer", "rich"})
+
+
+def test_importing_ftnn_does_not_load_torch_before_it_is_needed():
+    assert "torch" not in loaded_by("import ftnn; ftnn.catalogue['F12']; ftnn.training.Settings")
+    assert "torch" in loaded_by("import ftnn; ftnn.nn.Transfer")
+
+
+def test_every_name_of_the_package_is_there():
+    import ftnn
+
+    for module in (ftnn, ftnn.training):
+        for name in dir(module):
+            assert getattr(module, name) is not None or name.startswith("__")

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from ftnn.data import mnist, pi_digits
-from ftnn.experiments._tasks import Cell, PiCell, Task, function_of, images
+from ftnn.experiments._conic import solve
+from ftnn.experiments._tasks import Cell, ConicCell, PiCell, Task, function_of, images
 from ftnn.nn import MemoryNetwork, Network
 from ftnn.training import Epoch, History, Pass, digest, fit_sequence, initialise
 from ftnn.training._checkpoint import Position, State
@@ -92,6 +93,8 @@ def execute(job: Job, tell: Tell) -> Outcome:
     """Run a stage from its checkpoint, or from its start, to its end. Calls `tell` as epochs end."""
     if isinstance(job.task.cell, PiCell):
         return _run_pi(job, job.task.cell, tell)
+    if isinstance(job.task.cell, ConicCell):
+        return _run_conic(job, job.task.cell)
     return _run_stage(job, job.task.cell, tell)
 
 
@@ -253,5 +256,26 @@ def _run_pi(job: Job, cell: PiCell, tell: Tell) -> Outcome:
         lwt_accuracy=None,
         ft_accuracy=passes[-1].accuracy if passes else None,
         digest=digest(net),
+        seconds=clock.seconds,
+    )
+
+
+# --- conic hypersurfaces ---
+
+
+def _run_conic(job: Job, cell: ConicCell) -> Outcome:
+    """Seconds of work: it is not resumed, but run again."""
+    clock = _Clock(job)
+    found = solve(cell.problem, cell.seed)
+    return Outcome(
+        key=job.task.key,
+        epochs=found.epochs,
+        failed=found.failed,
+        advice=found.advice,
+        loss=found.loss,
+        arrays=found.arrays,
+        lwt_accuracy=found.lwt_accuracy,
+        ft_accuracy=found.accuracy,
+        digest=found.digest,
         seconds=clock.seconds,
     )

@@ -1,6 +1,5 @@
 """From plans to numbers: the reference, matrix products, and generated CPU code."""
 
-from ftnn.kernels import _process as _process  # early, for its own sake: kernels come later
 from ftnn.kernels._op import BACKENDS as BACKENDS
 from ftnn.kernels._op import Backend as Backend
 from ftnn.kernels._op import cpu_available as cpu_available

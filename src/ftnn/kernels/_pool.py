@@ -24,8 +24,8 @@ from typing import Any
 import torch
 from llvmlite import ir
 
+from ftnn._process import FIRST
 from ftnn.kernels._llvm import Code, compiled
-from ftnn.kernels._process import FIRST
 
 Call = tuple[Code, tuple[int, ...]]
 """A kernel and its arguments."""
