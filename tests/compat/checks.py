@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
+from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed
 from torch import Tensor
 from torch.func import functional_call, grad, hessian, vmap
 
 from ftnn import catalogue
 from ftnn.kernels import Backend
+from tests.compat import processes
 from tests.compat.cases import CASES, NAMES, Case, Sums, Together
 
-close = torch.testing.assert_close
+
+def close(found: Any, expected: Any, rtol: float | None = None, atol: float | None = None) -> None:
+    """That tensors are equal to these tolerances, or to torch's own."""
+    torch.testing.assert_close(found, expected, rtol=rtol, atol=atol)
+
+
 F32 = {"rtol": 2e-5, "atol": 2e-6}
 ROUNDED = {"rtol": 2**-8, "atol": 1e-5}
 """What rounding once to bfloat16 may take. Sums of bfloat16 numbers take more."""
@@ -48,7 +49,7 @@ def exact(case: Case, x: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
 
 
 def eager(name: str) -> None:
-    """Forward and backward, by every path that runs on this machine."""
+    """Forward and backward in both dtypes, by the path that `auto` takes."""
     case = CASES[name]
     for dtype, tolerance in ((torch.float64, {"rtol": 1e-10, "atol": 1e-11}), (torch.float32, F32)):
         x = case.x(dtype=dtype)
@@ -82,30 +83,34 @@ def compiled(name: str, compiler: str = "aot_eager", backend: Backend = "referen
 
 
 @cache
-def _inductor(backend: Backend) -> Callable[..., Any]:
-    torch.compiler.reset()
+def _inductor(backend: Backend) -> tuple[Together, Callable[..., Any], Any]:
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    counter = CompileCounterWithBackend("inductor")
     module = Together(torch.float64, backend)
-    return torch.compile(module, fullgraph=True, dynamic=True)
+    return module, torch.compile(module, fullgraph=True, dynamic=True, backend=counter), counter
 
 
 @cache
 def _by_inductor(backend: Backend, batch: int) -> dict[str, tuple[Tensor, dict[str, Tensor]]]:
     """The answer and the gradients of every function; they are compiled together, which is quicker."""
-    run: Any = _inductor(backend)
-    module: Any = run._orig_mod
+    module, run, counter = _inductor(backend)
     outs = run(CASES["F01"].x(batch), CASES["memory"].x(batch))
+    assert counter.frame_count == 1, "compiled anew for another batch size"
     named = dict(module.named_parameters())
     found = torch.autograd.grad(outs, list(named.values()), [weights(out) for out in outs])
     slopes = {key.removeprefix("all."): slope for key, slope in zip(named, found, strict=True)}
+    of = {name: {k: s for k, s in slopes.items() if k.startswith(f"{name}.")} for name in NAMES}
     return {
-        name: (out.detach(), {k.removeprefix(f"{name}."): s for k, s in slopes.items() if k.startswith(f"{name}.")})
-        for name, out in zip(module.all, outs, strict=True)
+        name: (out.detach(), {key.removeprefix(f"{name}."): slope for key, slope in of[name].items()})
+        for name, out in zip(NAMES, outs, strict=True)
     }
 
 
-def inductor(name: str, backend: Backend = "reference") -> None:
-    """`torch.compile` as it comes, forward and backward, for two batch sizes."""
-    for batch in (4, 7):
+def inductor(name: str) -> None:
+    """`torch.compile` as it comes, forward and backward: our kernels and the reference, two batch sizes."""
+    backends: tuple[Backend, ...] = ("auto", "reference")
+    for backend, batch in product(backends, (4, 7)):
         out, found = _by_inductor(backend, batch)[name]
         expected, slopes = exact(CASES[name], CASES[name].x(batch))
         close(out, expected)
@@ -238,34 +243,6 @@ def second(name: str) -> None:
     close(curvature.item(), numeric, rtol=0, atol=2e-5 * scale)
 
 
-# --- other processes ---
-
-
-def gloo() -> bool:
-    """Whether this build of torch has what two processes need."""
-    return torch.distributed.is_available() and torch.distributed.is_gloo_available()
-
-
-@cache
-def _ddp() -> dict[str, float]:
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "tests.compat.ddp"]
-    done = subprocess.run(
-        [sys.executable, *command],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def ddp(name: str) -> None:
-    """Two processes that share every batch train as one does with the whole of it."""
-    assert _ddp()[name] < 1e-12
-
-
 def triton(name: str) -> None:
     """The kernels for GPUs, forward and backward, in Triton's interpreter."""
     from tests.kernels.interpreted import by_triton
@@ -289,7 +266,7 @@ COLUMNS: dict[str, Callable[[str], None]] = {
     "bf16": bf16,
     "vmap": mapped,
     "second derivative": second,
-    "DDP": ddp,
+    "DDP": processes.ddp,
     "Triton interpreter": triton,
 }
 """The columns of docs/compatibility.md."""

@@ -16,8 +16,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
 
 HEAD = """# What works with what
 
-Made by `python -m tests.compat.table`, which runs every check below for every function of the catalogue; do not
-edit by hand. The versions: {versions}.
+Made by `python -m tests.compat.table`, which runs every check below for every function of the catalogue; not
+to be edited by hand. The versions: {versions}.
 
 {table}
 
@@ -26,24 +26,24 @@ edit by hand. The versions: {versions}.
 """
 
 ABOUT = """- **eager**: forward and backward in float64 and float32, `backend="auto"`, against NumPy in float64.
-- **compile**: `torch.compile(fullgraph=True, dynamic=True)` with Inductor, forward and backward; one graph for all
-  batch sizes. `Network` and `Partial` compile as well. A `Memory` is unrolled over time, so that another length is
-  compiled anew.
-- **export**: `torch.export.export` with a dynamic batch size; only `aten` operators are left. With `strict=True`,
-  `ftnn::contract` stays until `run_decompositions()` takes it apart. An exported graph evaluates each connection's
-  function as it is written, and holds arrays over (batch, in, out) unless the runtime fuses them. Its gradients
-  are those of its operators: what is decreed (`rect_ada`) is not exported.
-- **ONNX**: `torch.onnx.export(dynamo=True)` with a dynamic batch size, in onnxruntime to 1e-5 of torch; only ONNX's own
-  operators. Needs `ftnn[onnx]`.
-- **bf16**: under `torch.autocast("cpu", torch.bfloat16)` the output has `nn.Linear`'s dtype, bfloat16; functions are
-  evaluated and summed in float32 and rounded once, and the gradients of float32 parameters are those of float32.
-  Then a module of bfloat16 parameters.
+- **compile**: `torch.compile(fullgraph=True, dynamic=True)` with Inductor, forward and backward, for `"auto"`
+  and `"reference"`; one graph for all batch sizes. `Network` and `Partial` compile as well. A `Memory` is
+  unrolled over time, so another length is compiled anew.
+- **export**: `torch.export.export` with a dynamic batch size; only `aten` operators are left. With
+  `strict=True`, `ftnn::contract` stays until `run_decompositions()` takes it apart. An exported graph
+  evaluates each connection's function as it is written, and holds arrays over (batch, in, out) unless the
+  runtime fuses them. Its gradients are those of its operators: what is decreed (`rect_ada`) is not exported.
+- **ONNX**: `torch.onnx.export(dynamo=True)` with a dynamic batch size, in onnxruntime to 1e-5 of torch; only
+  ONNX's own operators. Needs `ftnn[onnx]`.
+- **bf16**: under `torch.autocast("cpu", torch.bfloat16)` the output has the dtype that `nn.Linear` would
+  give, bfloat16; functions are evaluated and summed in float32 and rounded once, and the gradients of float32
+  parameters are those of float32. Then a module of bfloat16 parameters.
 - **vmap**: `torch.func.vmap`, and gradients of every sample by `vmap(grad(…))` with `functional_call`.
-- **second derivative**: by autograd twice and by `torch.func.hessian`, along a direction of inputs and parameters,
-  against differences of NumPy's values.
+- **second derivative**: by autograd twice and by `torch.func.hessian`, along a direction of inputs and
+  parameters, against differences of NumPy's values.
 - **DDP**: two processes with DistributedDataParallel over gloo, against one process with the joint batch.
-- **Triton interpreter**: the kernels for GPUs, forward and backward, on the CPU. `Memory` has none: it takes the
-  reference, which `torch.compile` fuses.
+- **Triton interpreter**: the kernels for GPUs, forward and backward, on the CPU. `Memory` has none: it takes
+  the reference, which `torch.compile` fuses.
 """
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.compat import checks
+from tests.compat import checks, processes
 from tests.compat.cases import NAMES
 from tests.compat.checks import COLUMNS, applies
 from tests.compat.table import ABOUT, PAGE, failures, table
@@ -14,9 +14,11 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 SLOW = ("compile",)
 
 
-@pytest.mark.parametrize("column", [pytest.param(c, marks=pytest.mark.slow) if c in SLOW else c for c in COLUMNS])
+@pytest.mark.parametrize(
+    "column", [pytest.param(c, marks=pytest.mark.slow) if c in SLOW else c for c in COLUMNS]
+)
 def test_every_function_works_with(column: str):
-    if column == "DDP" and not checks.gloo():
+    if column == "DDP" and not processes.gloo():
         pytest.skip("this build of torch has no gloo")
     assert failures(column) == {}
 

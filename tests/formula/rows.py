@@ -26,7 +26,7 @@ from ftnn.formula._derive import differentiate, lower
 from ftnn.formula._expr import Call, Expr, call, number, postorder, substitute, symbol
 from ftnn.formula._ops import OPS, Domain, Op
 from ftnn.formula._sympy import to_sympy
-from ftnn.kernels import _gemm, _reference
+from ftnn.kernels import _evaluate, _gemm
 from ftnn.kernels._emit import Emitter
 from tests.formula import oracle
 from tests.formula.strategies import OTHER_SIDE
@@ -110,7 +110,7 @@ def by_numpy(expr: Expr, at: Points) -> NDArray[Any]:
 
 def by_torch(expr: Expr, at: Points) -> NDArray[Any]:
     tensors = {name: torch.from_numpy(values) for name, values in at.items()}
-    return _reference.evaluate((expr,), tensors)[0].numpy()
+    return _evaluate.evaluate((expr,), tensors)[0].numpy()
 
 
 def by_sympy(expr: Expr, at: Points) -> list[Any]:
@@ -238,7 +238,7 @@ def table_with(row: Op) -> Generator[None]:
 def _forget() -> None:
     """What was worked out from another table is no longer true."""
     _numpy._steps.cache_clear()
-    _reference._schedule.cache_clear()
+    _evaluate.schedule.cache_clear()
     _gemm._slope.cache_clear()
 
 

@@ -7,7 +7,7 @@ import torch
 from ftnn.formula._expr import call, symbol
 from ftnn.formula._numpy import evaluate as by_numpy
 from ftnn.formula._ops import BACKENDS, FUNCTIONS, OPS, check, is_native
-from ftnn.kernels._reference import evaluate as by_torch
+from ftnn.kernels._evaluate import evaluate as by_torch
 from tests.formula import oracle, rows
 
 ASKED_FOR = """exp log sqrt abs sign sin cos tan cot sec csc sinh cosh tanh coth sech csch logistic rect

@@ -13,7 +13,7 @@ from ftnn.formula import Function
 from ftnn.formula._derive import differentiate, lower
 from ftnn.formula._expr import INPUT, Call, Expr, Number, Symbol, call, postorder, symbol
 from ftnn.formula._ops import OPS
-from ftnn.kernels import _reference
+from ftnn.kernels import _evaluate, _reference
 from ftnn.kernels._program import Program, program, signature
 from ftnn.kernels._reference import Contraction
 
@@ -123,7 +123,7 @@ def conditioned(expr: Expr, values: dict[str, Tensor]) -> Tensor:
             case Symbol(name):
                 parts[part] = values[name].detach().expand(shape).clone().requires_grad_()
             case Call(op, args):
-                parts[part] = _reference._native(OPS[op].torch)(*(parts[arg] for arg in args))
+                parts[part] = _evaluate._native(OPS[op].torch)(*(parts[arg] for arg in args))
         if parts[part].requires_grad:
             parts[part].retain_grad()
     total = parts[lower(expr, "torch")]

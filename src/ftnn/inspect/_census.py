@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from ftnn.errors import DataError, FtnnError, ShapeError
 from ftnn.formula._expr import INPUT
 from ftnn.inspect._layers import Array, Fate, Listed, described, fate, layers_of, listed
-from ftnn.kernels._reference import evaluate
+from ftnn.kernels._evaluate import evaluate
 from ftnn.nn import Network, Transfer
 
 SAMPLES = 1024

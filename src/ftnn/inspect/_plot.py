@@ -15,7 +15,7 @@ from ftnn.formula._expr import INPUT, Expr, number, substitute
 from ftnn.formula._text import to_text
 from ftnn.inspect._layers import Array, Listed, described, listed
 from ftnn.inspect._written import rounded
-from ftnn.kernels._reference import evaluate
+from ftnn.kernels._evaluate import evaluate
 from ftnn.nn import Transfer
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ftnn.formula._derive import differentiate
 from ftnn.formula._expr import INPUT, Expr, names
+from ftnn.kernels._evaluate import evaluate
 from ftnn.kernels._program import Program
-from ftnn.kernels._reference import evaluate
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,9 +181,9 @@ def reference(
     """F ⊙ x, (batch, out): slow and obviously right."""
     out, outputs = x.new_zeros(x.shape[0], len(bounds) - 1), outputs_of(bounds)
     for part in _chunks(x.shape[0], len(inputs)):
-        values = _reference.contract(list_form(found), x[:, inputs[part]], *(m[part, None] for m in matrices))[
-            0
-        ]
+        values = _reference.contract(
+            list_form(found), x[:, inputs[part]], *(m[part, None] for m in matrices)
+        )[0]
         out = out.index_add(1, outputs[part], values)
     return out
 

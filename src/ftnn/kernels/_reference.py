@@ -13,7 +13,6 @@ order are right, decreed ones included, and no array over all three axes outlive
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -23,9 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ftnn.formula._derive import differentiate, lower
-from ftnn.formula._expr import INPUT, MEMORY, ZERO, Call, Expr, Number, Symbol, folded, postorder, symbol
-from ftnn.formula._ops import OPS, is_native
+from ftnn.formula._derive import differentiate
+from ftnn.formula._expr import INPUT, MEMORY, ZERO, Expr, folded, symbol
+from ftnn.kernels._evaluate import evaluate, schedule
 from ftnn.kernels._program import Program
 
 BLOCK_BYTES = 128 * 2**20
@@ -44,84 +43,6 @@ class Contraction:
     results: tuple[tuple[Expr, Axes], ...]
 
 
-@cache
-def _native(spelling: str) -> Callable[..., Any]:
-    module, _, name = spelling.rpartition(".")
-    return getattr(operator if module else torch, name)
-
-
-def check_spellings() -> None:
-    """Refuses a table that spells an operation in a way torch does not know."""
-    for op in OPS.values():
-        if is_native(op.torch):
-            _native(op.torch)
-
-
-check_spellings()
-
-# torch.minimum and maximum take tensors only, and a selection between two numbers would come out in torch's
-# default dtype. The others take a number beside a tensor.
-_TENSORS_ONLY = ("min", "max", "where")
-
-
-@dataclass(frozen=True, slots=True)
-class _Schedule:
-    """An evaluation order for several expressions, and what may be forgotten after each step."""
-
-    steps: tuple[tuple[Expr, tuple[Expr, ...]], ...]
-    results: tuple[Expr, ...]
-    live: int
-    """How many computed arrays are alive at once, at most."""
-
-
-@lru_cache(maxsize=1024)
-def _schedule(results: tuple[Expr, ...]) -> _Schedule:
-    lowered = tuple(lower(expr, "torch") for expr in results)
-    order = list(postorder(*lowered))
-    last: dict[Expr, int] = {}
-    for position, part in enumerate(order):
-        for arg in part.args if isinstance(part, Call) else ():
-            last[arg] = position
-    keep = set(lowered)
-    steps: list[tuple[Expr, tuple[Expr, ...]]] = []
-    live = most = 0
-    for position, part in enumerate(order):
-        args = dict.fromkeys(part.args) if isinstance(part, Call) else {}
-        dead = tuple(arg for arg in args if last[arg] == position and arg not in keep)
-        live += isinstance(part, Call)
-        most = max(most, live)
-        live -= sum(isinstance(arg, Call) for arg in dead)
-        steps.append((part, dead))
-    return _Schedule(tuple(steps), lowered, most)
-
-
-def evaluate(results: tuple[Expr, ...], values: dict[str, Tensor]) -> list[Tensor]:
-    """The expressions' values, broadcast over `values`. Torch can differentiate it, but knows no decree."""
-    schedule = _schedule(results)
-    like = next(iter(values.values()))
-    done: dict[Expr, Any] = {}
-    for part, dead in schedule.steps:
-        match part:
-            case Number(value):
-                done[part] = value
-            case Symbol(name):
-                done[part] = values[name]
-            case Call(op, args):
-                given = [done[arg] for arg in args]
-                if op in _TENSORS_ONLY or not any(isinstance(g, Tensor) for g in given):
-                    given = [_tensor(g, like) for g in given]
-                done[part] = _native(OPS[op].torch)(*given)
-        for arg in dead:
-            del done[arg]
-    return [_tensor(done[expr], like) for expr in schedule.results]
-
-
-def _tensor(value: Any, like: Tensor) -> Tensor:
-    """A number as a tensor; a tensor as it is."""
-    # Filled, not made of data: a tracer would keep each as a constant beside the graph.
-    return value if isinstance(value, Tensor) else like.new_full((), value)
-
-
 _VIEW: dict[Axes, Callable[[Tensor], Tensor]] = {
     "bi": lambda t: t.unsqueeze(2),
     "io": lambda t: t.unsqueeze(0),
@@ -133,8 +54,7 @@ _VIEW: dict[Axes, Callable[[Tensor], Tensor]] = {
 def views(contraction: Contraction, tensors: Sequence[Tensor]) -> dict[str, Tensor]:
     """The operands by name, each a view that broadcasts over (batch, in, out)."""
     return {
-        name: _VIEW[axes](tensor)
-        for (name, axes), tensor in zip(contraction.operands, tensors, strict=True)
+        name: _VIEW[axes](tensor) for (name, axes), tensor in zip(contraction.operands, tensors, strict=True)
     }
 
 
@@ -155,7 +75,7 @@ def in_blocks(contraction: Contraction, tensors: Sequence[Tensor]) -> list[Tenso
     totals = [first.new_zeros([sizes[axis] for axis in axes]) for _, axes in contraction.results]
     if 0 in sizes.values():
         return totals
-    steps = _block_sizes(sizes, BLOCK_BYTES // (first.element_size() * (_schedule(results).live + 1)))
+    steps = _block_sizes(sizes, BLOCK_BYTES // (first.element_size() * (schedule(results).live + 1)))
     starts = (range(0, sizes[axis], steps[axis]) for axis in "bio")
     for corner in product(*starts):
         block = {

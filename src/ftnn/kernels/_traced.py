@@ -25,6 +25,7 @@ from torch import Tensor
 from ftnn.formula._derive import differentiate
 from ftnn.formula._expr import ZERO, folded, symbol
 from ftnn.kernels import _reference
+from ftnn.kernels._evaluate import evaluate
 from ftnn.kernels._program import Program, program
 from ftnn.kernels._reference import Axes, Contraction, slopes_of
 
@@ -37,10 +38,10 @@ FORMS: dict[str, Callable[[Program], Contraction]] = {
 
 
 def whole(contraction: Contraction, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The results of a contraction over all of (batch, in, out) at once, in operations that make new tensors."""
+    """The results of a contraction over all of (batch, in, out) at once, each a new tensor."""
     values = _reference.views(contraction, tensors)
     shape = torch.broadcast_shapes(*(value.shape for value in values.values()))
-    found = _reference.evaluate(tuple(expr for expr, _ in contraction.results), values)
+    found = evaluate(tuple(expr for expr, _ in contraction.results), values)
     return [
         _summed(value.expand(shape), axes)
         for value, (_, axes) in zip(found, contraction.results, strict=True)

@@ -200,6 +200,8 @@ def size(name: str, given: Any) -> int:
 
 
 def _label(function: Function) -> str:
+    if torch.compiler.is_dynamo_compiling():  # vmap asks for a repr, but to compare functions takes a lock
+        return repr(function.formula)
     return name_of(function) or repr(function.formula)
 
 

@@ -1,0 +1,268 @@
+"""Layers under torch's compiler, exporter, autocast and transforms: what the table leaves out."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, export
+from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
+from torch.library import opcheck
+
+import ftnn
+from ftnn import Mixed, catalogue
+from ftnn.errors import DTypeError
+from ftnn.kernels import Backend, signature, transfer
+from ftnn.nn import Memory, Network, Partial, Transfer
+from tests.kernels._layers import tensors
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of torch.compile's and the exporter's own making
+close = torch.testing.assert_close
+
+PLACES = [(0, 0), (1, 2), (2, 3), (2, 1)]
+LAYERS: dict[str, Callable[..., nn.Module]] = {
+    "transfer": partial(Transfer, 4, 3, "F12", dtype=torch.float64),
+    "no bias": partial(Transfer, 4, 3, "F12", bias=False, dtype=torch.float64),
+    "mixed": partial(Transfer, 4, 3, Mixed(["F12", "F03"]), dtype=torch.float64),
+    "network": partial(Network, 4, [5, 3], 2, "F07", dtype=torch.float64),
+    "partial": partial(Partial, 4, 3, "F12", PLACES, dtype=torch.float64),
+}
+BACKENDS: tuple[Backend, ...] = ("auto", "reference")
+
+
+def rows(batch: int = 5) -> Tensor:
+    return torch.rand(batch, 4, generator=torch.Generator().manual_seed(batch), dtype=torch.float64) - 0.3
+
+
+def slopes(module: nn.Module, out: Tensor) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(out.sin().sum(), list(module.parameters()))
+
+
+# ---- torch.compile
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_is_one_graph_for_a_batch_size_marked_dynamic(layer: str, backend: Backend):
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    torch.compiler.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    module = LAYERS[layer](backend=backend)
+    compiled = torch.compile(module, fullgraph=True, backend=counter)
+    for batch in (5, 8, 3):
+        x = rows(batch)
+        torch._dynamo.mark_dynamic(x, 0)
+        out, expected = compiled(x), module(x)
+        close(out, expected)
+        close(slopes(module, out), slopes(module, expected))
+    assert counter.frame_count == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layer", ["network", "partial"])
+def test_inductor_compiles_them(layer: str):
+    torch.compiler.reset()
+    module = LAYERS[layer]()
+    compiled = torch.compile(module, fullgraph=True, dynamic=True)
+    out, expected = compiled(rows()), module(rows())
+    close(out, expected)
+    close(slopes(module, out), slopes(module, expected))
+
+
+@pytest.mark.parametrize("through_time", [False, True])
+def test_a_memory_goes_on_from_its_state_in_compiled_code(through_time: bool):
+    torch.compiler.reset()
+    cell = Memory(4, 3, dtype=torch.float64, through_time=through_time)
+    compiled = torch.compile(cell, fullgraph=True, dynamic=True, backend="aot_eager")
+    for time in (2, 3):  # another length is compiled anew
+        x = torch.rand(time, 5, 4, dtype=torch.float64)
+        out, state = compiled(x)
+        again, last = compiled(x, state)
+        expected, kept = cell(x, cell(x)[1])
+        close((again, last), (expected, kept))
+        close(slopes(cell, out + again), slopes(cell, cell(x)[0] + expected))
+
+
+def test_the_decree_of_rect_ada_is_kept_in_compiled_and_transformed_code():
+    torch.compiler.reset()
+    layer = Transfer(2, 1, "F07", bias=False, dtype=torch.float64, backend="reference")
+    with torch.no_grad():
+        layer.matrix("p").copy_(torch.tensor([[-0.5, 0.25]]))
+    x = torch.tensor([[2.0, -3.0]], dtype=torch.float64)
+    expected = layer.constants["u"] * x.T
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    close(torch.autograd.grad(compiled(x).sum(), layer.theta["p"])[0], expected)
+
+    def total(p: Tensor) -> Tensor:
+        return functional_call(layer, {"theta.p": p}, (x,)).sum()
+
+    close(grad(total)(layer.theta["p"].detach()), expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_transforms_may_stand_inside_of_what_is_compiled(backend: Backend):
+    torch.compiler.reset()
+    layer = Transfer(4, 3, "F12", dtype=torch.float64, backend=backend)
+
+    def total(row: Tensor) -> Tensor:
+        return layer(row).sum()
+
+    def each(x: Tensor) -> Any:
+        return vmap(layer)(x), vmap(grad(total))(x)
+
+    close(torch.compile(each, fullgraph=True, backend="aot_eager")(rows()), each(rows()))
+
+
+@pytest.mark.parametrize("path", ["transfer", "transfer/0,1,2,3", "transfer/1/0,2,4"])
+def test_the_operator_of_compiled_code_is_one_as_torch_wants_it(path: str):
+    from ftnn.kernels._traced import planned
+
+    found = planned(*signature(catalogue["F12"]), path)
+    shapes = {"bi": (3, 4), "io": (4, 2), "bo": (3, 2)}
+    given = [torch.rand(shapes[axes], dtype=torch.float64, requires_grad=True) for _, axes in found.operands]
+    opcheck(torch.ops.ftnn.contract.default, (given, *signature(catalogue["F12"]), path))
+
+
+# ---- torch.export
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_an_exported_layer_has_none_of_our_operators(layer: str, backend: Backend):
+    module = LAYERS[layer](backend=backend)
+    program = export(module, (rows(),), dynamic_shapes=({0: Dim("batch")},))
+    assert "ftnn" not in program.graph_module.code
+    close(program.module()(rows(9)), module(rows(9)))
+
+
+@pytest.mark.parametrize("layer", ["transfer", "network"])
+def test_strictly_exported_it_has_none_once_it_is_decomposed(layer: str):
+    torch.compiler.reset()
+    module = LAYERS[layer]()
+    program = export(module, (rows(),), dynamic_shapes=({0: Dim("batch")},), strict=True)
+    plain = program.run_decompositions()
+    assert "ftnn" not in plain.graph_module.code
+    close(plain.module()(rows(9)), module(rows(9)))
+
+
+def test_nothing_uses_torch_jit():
+    uses = re.compile(r"torch\.jit|torch import jit")
+    files = Path(ftnn.__file__).parent.rglob("*.py")
+    assert [path.name for path in files if uses.search(path.read_text("utf-8"))] == []
+
+
+# ---- autocast and half precision
+
+
+def autocast() -> Any:
+    return torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+def test_under_autocast_a_layer_takes_what_a_linear_one_takes():
+    layer, linear = Transfer(4, 3, "F12"), nn.Linear(4, 3)
+    with autocast():
+        for dtype in (torch.float32, torch.bfloat16):
+            x = rows().to(dtype)
+            assert layer(x).dtype == linear(x).dtype == torch.bfloat16
+    with pytest.raises(DTypeError, match="bfloat16"):
+        layer(rows().bfloat16())
+
+
+def test_autocast_leaves_float64_alone():
+    layer = Transfer(4, 3, "F12", dtype=torch.float64)
+    with autocast():
+        assert torch.equal(layer(rows()), layer(rows()))
+        assert layer(rows()).dtype == nn.Linear(4, 3, dtype=torch.float64)(rows()).dtype == torch.float64
+        with pytest.raises(DTypeError, match="float64"):
+            Transfer(4, 3, "F12")(rows())
+
+
+@pytest.mark.parametrize("function", ["F12", "F03"])
+def test_rounding_comes_last_and_only_once(function: str):
+    """Of 4096 numbers near 1, a sum in bfloat16 would lose most."""
+    layer = Transfer(4096, 2, function, bias=False)
+    x = torch.rand(3, 4096)
+    with autocast():
+        found = layer(x)
+        steps = torch.autograd.grad(found.float().sum(), list(layer.parameters()))
+    assert torch.equal(found, layer(x).bfloat16())
+    close(steps, torch.autograd.grad(layer(x).sum(), list(layer.parameters())))
+
+
+def test_a_network_and_a_memory_run_under_autocast_and_the_state_keeps_its_digits():
+    network, cell = Network(4, [5, 3], 2, "F12"), Memory(4, 3)
+    x = rows().float()
+    with autocast():
+        out = network(x)
+        sums, state = cell(x[None])
+        again, _ = cell(x[None].bfloat16(), state)
+    assert out.dtype == sums.dtype == again.dtype == torch.bfloat16
+    assert torch.equal(state, cell(x[None])[1])
+    close(out.float(), network(x), rtol=0.03, atol=0.03)
+
+
+@pytest.mark.parametrize("compiler", ["aot_eager"])
+def test_compiled_code_keeps_to_autocast(compiler: str):
+    torch.compiler.reset()
+    layer = Transfer(4, 3, "F03")
+    compiled = torch.compile(layer, fullgraph=True, backend=compiler)
+    x = rows().float()
+    with autocast():
+        out, expected = compiled(x), layer(x)
+    assert torch.equal(out, expected)
+    assert out.dtype == torch.bfloat16
+    close(slopes(layer, out.float()), slopes(layer, expected.float()))
+
+
+def test_a_module_of_float16_is_evaluated_in_float32():
+    layer = Transfer(4, 3, "F12").half()
+    x = rows().half()
+    found = layer(x)
+    expected = layer.float()(x.float())
+    assert torch.equal(found, expected.half())
+
+
+# ---- torch.func
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("layer", ["transfer", "mixed", "network", "partial"])
+def test_forward_and_reverse_mode_agree_in_both_orders(layer: str, backend: Backend):
+    module, x = LAYERS[layer](backend=backend), rows()[0]
+    close(jacfwd(module)(x), jacrev(module)(x))
+    close(jacfwd(module)(x), torch.autograd.functional.jacobian(module, x))
+
+    def weighed(row: Tensor, weight: Tensor) -> Tensor:
+        return (module(row) * weight).sum()
+
+    each = torch.eye(len(module(x)), dtype=torch.float64)
+    by_autograd: Any = torch.autograd.functional.hessian
+    expected = torch.stack([by_autograd(partial(weighed, weight=weight), x) for weight in each])
+    close(hessian(module)(x), expected)
+    close(jacrev(jacrev(module))(x), expected)
+
+
+def test_an_ensemble_is_one_call():
+    layers = [Transfer(4, 3, "F20", dtype=torch.float64) for _ in range(3)]
+    parameters, constants = torch.func.stack_module_state(list[nn.Module](layers))
+
+    def one(values: dict[str, Tensor], kept: dict[str, Tensor], x: Tensor) -> Tensor:
+        return functional_call(layers[0], (values, kept), (x,))
+
+    found = vmap(one, (0, 0, None))(parameters, constants, rows())
+    close(found, torch.stack([layer(rows()) for layer in layers]))
+
+
+def test_under_a_transform_whatever_backend_is_asked_for_becomes_plain_operations():
+    function = catalogue["F12"]
+    x, matrices = tensors(function)
+
+    def one(row: Tensor) -> Tensor:
+        return transfer(function, row[None], matrices, "cpu")[0]
+
+    close(vmap(one)(x), transfer(function, x, matrices))
