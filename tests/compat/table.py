@@ -25,7 +25,8 @@ to be edited by hand. The versions: {versions}.
 
 """
 
-ABOUT = """- **eager**: forward and backward in float64 and float32, `backend="auto"`, against NumPy in float64.
+ABOUT = """\
+- **eager**: forward and backward in float64 and float32, `backend="auto"`, against NumPy in float64.
 - **compile**: `torch.compile(fullgraph=True, dynamic=True)` with Inductor, forward and backward, for `"auto"`
   and `"reference"`; one graph for all batch sizes. `Network` and `Partial` compile as well. A `Memory` is
   unrolled over time, so another length is compiled anew.

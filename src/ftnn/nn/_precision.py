@@ -13,9 +13,10 @@ def autocast_dtype(x: Tensor, own: torch.dtype) -> torch.dtype | None:
 
     As for `nn.Linear`, autocast leaves float64 alone.
     """
-    if not torch.is_autocast_enabled(x.device.type) or torch.float64 in (x.dtype, own):
+    device = x.device.type
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
         return None
-    return torch.get_autocast_dtype(x.device.type)
+    return None if torch.float64 in (x.dtype, own) else torch.get_autocast_dtype(device)
 
 
 def precision(x: Tensor, own: torch.dtype) -> tuple[torch.dtype, torch.dtype] | None:
