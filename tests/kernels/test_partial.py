@@ -133,9 +133,11 @@ def test_not_a_number_arrives():
     assert found.tolist() == [[True, False, False]]
 
 
-def test_half_precision_falls_back_and_is_refused_by_name():
+@pytest.mark.parametrize("backend", ["auto", "cpu"])
+def test_half_precision_is_computed_in_float32_and_rounded_once(backend: Backend):
     layer = partial(5, 4, "F03", dtype=torch.bfloat16)
-    assert layer(torch.zeros(2, 5, dtype=torch.bfloat16)).dtype == torch.bfloat16
-    layer.backend = "cpu"
-    with pytest.raises(ftnn.FtnnError, match="float32 and float64"):
-        layer(torch.zeros(2, 5, dtype=torch.bfloat16))
+    layer.backend = backend
+    x = samples(2, 5).bfloat16()
+    found = layer(x)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found, layer.float()(x.float()).bfloat16(), rtol=0, atol=0)
