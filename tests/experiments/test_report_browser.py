@@ -260,6 +260,10 @@ def test_a_mouse_that_rests_is_told_of_rate_and_seeds(desktop: Page):
 
     target = desktop.find("#table-5 tbody tr:first-child td[data-a=tanh]:nth-child(20)")
     desktop.run("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", target)
+    # A page that scrolls hides its tips: the mouse waits until it is still.
+    desktop.driver.execute_async_script(
+        "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))"
+    )
     ActionChains(desktop.driver).move_to_element(target).perform()
     tip = desktop.soon("#tip")
     assert tip.startswith("γ = −")
