@@ -1,4 +1,4 @@
-"""What MkDocs calls when it builds this site: equations become MathML, which browsers draw without a script."""
+"""What MkDocs calls when it builds this site: equations become MathML, which needs no script."""
 
 import re
 from typing import Any

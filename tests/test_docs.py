@@ -30,7 +30,9 @@ def test_the_site_has_a_page_for_each_document(site: Path):
 
 
 def test_the_site_loads_nothing_from_elsewhere(site: Path):
-    loaded = re.compile(r"<(?:script|img|iframe|link(?![^>]*rel=\"?canonical))[^>]*(?:src|href)=\"?(?:https?:)?//")
+    loaded = re.compile(
+        r"<(?:script|img|iframe|link(?![^>]*rel=\"?canonical))[^>]*(?:src|href)=\"?(?:https?:)?//"
+    )
     for page in site.rglob("*.html"):
         assert not loaded.search(page.read_text("utf-8")), page
     for style in site.rglob("*.css"):
@@ -72,14 +74,18 @@ def row(op: Op) -> str:
 
 
 def test_the_formula_language_has_every_operation_of_the_table():
-    rows = re.findall(r"^\| `.*\|$", LANGUAGE.read_text("utf-8").partition("## Every operation")[2], re.MULTILINE)
+    rows = re.findall(
+        r"^\| `.*\|$", LANGUAGE.read_text("utf-8").partition("## Every operation")[2], re.MULTILINE
+    )
     assert rows == [row(op) for op in OPS.values()]
 
 
 def test_every_public_name_that_is_mentioned_exists():
     for page in PAGES:
         text = page.read_text("utf-8")
-        for dotted in set(re.findall(r"\bftnn(?:\.[A-Za-z_]\w*)+", re.sub(r"\w+\.ftnn|ftnn\.sqlite", "", text))):
+        for dotted in set(
+            re.findall(r"\bftnn(?:\.[A-Za-z_]\w*)+", re.sub(r"\w+\.ftnn|ftnn\.sqlite", "", text))
+        ):
             value: object = importlib.import_module("ftnn")
             for name in dotted.split(".")[1:]:
                 if not hasattr(value, name):
