@@ -86,7 +86,7 @@ class Bench:
         value = self.room(inputs, stride)
         value[:] = np.nan
         code = compiled(_templates.collect, self.dtype, self.width)
-        self.call(code, inputs, samples, stride, source, samples + 3, count, index, value, least, 1)
+        self.call(code, inputs, samples, stride, source, samples + 3, 1, count, index, value, least, 1)
         return Tile(x, inputs, samples, stride, (count, index, value))
 
     def pack(self, tile: Tile, vectors: int) -> tuple[Array, Array, Array]:
@@ -148,6 +148,46 @@ class Bench:
         else:
             parts = [self.unpacked(m, tile.inputs, full, gradient_length) for m in gradients]
         return g, down, parts, placed
+
+    def dense(self, found: Program, inputs: int, vectors: int, samples: int, length: int) -> dict[str, Any]:
+        """Turned, forward and backward, with all that went in and came out."""
+        width, full = self.width, vectors * self.width
+        stride = -(-samples // width) * width
+        x = self.random.normal(size=(samples, inputs)).astype(self.dtype)
+        source, tile = self.rows(x, inputs + 3), self.room(inputs, stride)
+        turn = compiled(_templates.turn, self.dtype, width)
+        self.call(turn, inputs, samples, stride, source, 1, inputs + 3, tile, stride)
+        assert (tile[:, :samples] == x.T).all()
+        assert (tile[:, samples:] == 0).all()
+        values, placed = self.matrices(found, inputs, vectors, length)
+        table, out_length = self.table(placed), full + 7
+        out = self.rows(np.full((samples, full), np.nan), out_length)
+        sums = self.room(vectors * stride * width)
+        forward = compiled(_templates.dense_forward, found, self.dtype, width)
+        self.call(forward, inputs, vectors, samples, stride, tile, table, 0, length, sums, out, out_length)
+        g = self.random.normal(size=(samples, full)).astype(self.dtype)
+        packed = self.room(vectors, stride, width)
+        packed[:, :samples] = g.reshape(samples, vectors, width).swapaxes(0, 1)
+        gradients = [self.rows(np.full((inputs, full), np.nan), length) for _ in found.parameters]
+        dx = self.room(inputs, stride)
+        backward = compiled(
+            _templates.dense_backward, found, self.dtype, width, by_x=True, by_parameters=True
+        )
+        self.call(
+            backward, inputs, vectors, samples, stride, tile, table, 0, length, packed,
+            self.table(gradients), 0, dx,
+        )  # fmt: skip
+        total, target = compiled(_templates.total, self.dtype, width), self.room(width)
+        if source.size >= width:
+            self.call(total, source.size, source, target)
+        return {
+            "x": x,
+            "values": values,
+            "g": g,
+            "out": self.unpacked(out, samples, full, out_length),
+            "dx": dx[:, :samples],
+            "gradients": [self.unpacked(m, inputs, full, length) for m in gradients],
+        }
 
     def memory(self, found: Program, inputs: int, vectors: int) -> dict[str, Any]:
         """One step of a memory function and its update, with all that went in and came out."""
@@ -214,6 +254,8 @@ def all_kernels(place: Place) -> None:
                 bench.forward(found, tile, values, length)
                 for update in (False, True):
                     bench.backward(found, tile, values, length, update=update)
+            dense = program(formula, "u" if "u" in formula else "")
+            bench.dense(dense, inputs, vectors, samples, vectors * bench.width + n)
             bench.elementwise(("logistic", "tanh", "rect")[n % 3], vectors)
         for inputs, vectors in ((1, 1), (3, 2), (7, 1)):
             bench.memory(program(*signature(Function("tanh(p*x + q*C + r)"))), inputs, vectors)

@@ -41,7 +41,7 @@ def place(array: Array, side: Side) -> Array:
 def torch_kernels(side: Side) -> None:
     """What torch calls, with all that it is given and all that it sets aside in guarded memory."""
     import ftnn
-    from ftnn.kernels import _cpu
+    from ftnn.kernels import _cpu, _listed
     from tests.kernels.yardstick import case
 
     def guarded(shape: Any, dtype: torch.dtype) -> torch.Tensor:
@@ -57,11 +57,18 @@ def torch_kernels(side: Side) -> None:
         **{name: getattr(torch, name) for name in dir(torch) if not name.startswith("__")}
     )
     proxy.empty = empty
-    _cpu.torch = proxy  # pyright: ignore[reportAttributeAccessIssue]
+    _listed.torch = proxy  # pyright: ignore[reportAttributeAccessIssue]
     torch.Tensor.new_empty = new_empty  # pyright: ignore[reportAttributeAccessIssue]
     for dtype in (torch.float32, torch.float64):
-        for inputs, outputs, batch in ((1, 1, 1), (17, 33, 70), (20, 16, 64), (3, 150, 5)):
-            given = case(ftnn.catalogue["F16"], inputs, outputs, batch, 0.5, dtype)
+        for inputs, outputs, batch, density in (
+            (1, 1, 1, 1.0),
+            (17, 33, 70, 0.2),
+            (20, 16, 64, 0.2),
+            (3, 150, 5, 0.2),
+            (19, 33, 70, 1.0),
+            (20, 16, 64, 1.0),
+        ):
+            given = case(ftnn.catalogue["F16"], inputs, outputs, batch, density, dtype)
             x, grad, *matrices = (
                 torch.from_numpy(place(t.numpy(), side)) for t in (given.x, given.grad, *given.matrices)
             )

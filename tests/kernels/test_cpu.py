@@ -15,7 +15,7 @@ from ftnn.formula import Function
 from ftnn.formula._expr import INPUT, Expr, names
 from ftnn.formula._text import to_text
 from ftnn.kernels import _cpu, _reference
-from ftnn.kernels._cpu import CHUNK, TILE
+from ftnn.kernels._blocks import CHUNK, TILE
 from ftnn.kernels._program import program
 from tests.formula.strategies import smooth_formulas
 from tests.kernels.yardstick import (

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -58,6 +60,41 @@ def test_a_compiled_graph_holds_the_operator_as_one_node():
 
     graph = make_fx(run, tracing_mode="fake")(x, *matrices)
     assert "ftnn.transfer.default" in graph.code
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch.compile's own making
+@pytest.mark.parametrize("formula", ["F03", "F12", "F20"])
+def test_a_compiled_function_gives_the_same_bits_both_ways(formula: str):
+    function = catalogue[formula]
+    x, matrices = tensors(function)
+    wanted = [t for t in (x, *matrices) if t.requires_grad]
+
+    def run(x: Tensor, *matrices: Tensor) -> Tensor:
+        return transfer(function, x, matrices).sin()
+
+    torch.compiler.reset()
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    found = torch.autograd.grad(compiled(x, *matrices).sum(), wanted)
+    for one, other in zip(found, torch.autograd.grad(run(x, *matrices).sum(), wanted), strict=True):
+        assert torch.equal(one, other)
+
+
+FIRST_CALL = """
+import sys, torch, ftnn
+for name in ("F12", "F03"):
+    x = torch.rand(20, 30, requires_grad=True)
+    ftnn.nn.Transfer(30, 17, name)(x).sum().backward()
+    assert x.grad.isfinite().all()
+print("torch._dynamo" in sys.modules)
+"""
+
+
+def test_the_first_call_does_not_import_torchs_compiler():
+    """Which takes longer than all the rest of it."""
+    ended = subprocess.run(
+        [sys.executable, "-c", FIRST_CALL], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.stdout == "False\n", ended.stderr
 
 
 # ---- values

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 import ftnn
-from ftnn.kernels import _cpu, _pool
+from ftnn.kernels import _blocks, _cpu, _pool
 from ftnn.kernels._program import Program
 from tests.kernels.yardstick import Case, case
 
@@ -42,7 +42,7 @@ def computed(given: Case) -> list[Tensor]:
 def large(name: str = "F12", dtype: torch.dtype = torch.float32, density: float = 0.5) -> Case:
     """Large enough for several threads to take part."""
     given = case(ftnn.catalogue[name], 67, 75, 150, density, dtype)
-    assert given.x.numel() * 75 > _cpu.SMALL
+    assert given.x.numel() * 75 > _blocks.SMALL
     return given
 
 
@@ -65,8 +65,8 @@ def test_blocks_and_what_counts_as_small_do_not_change_a_bit(monkeypatch: pytest
     given = large()
     whole = computed(given)
     for block, small in ((1, 0), (3, 0), (100, 0), (8, 10**9)):
-        monkeypatch.setattr(_cpu, "BLOCK_VECTORS", block)
-        monkeypatch.setattr(_cpu, "SMALL", small)
+        monkeypatch.setattr(_blocks, "BLOCK_VECTORS", block)
+        monkeypatch.setattr(_blocks, "SMALL", small)
         with threads(2):
             assert all(torch.equal(a, b) for a, b in zip(whole, computed(given), strict=True))
 
@@ -239,6 +239,29 @@ if child.exitcode is None:
 def test_a_fork_before_the_first_layer_does_not_wait_for_threads_that_are_not_there():
     ended = subprocess.run(
         [sys.executable, "-c", FORKED], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert ended.stdout == "0\n", ended.stderr
+
+
+RAW_FORK = """
+import os, signal, torch, ftnn
+
+torch.set_num_threads(2)
+torch.sin(torch.randn(2_000_000))  # torch has its threads by now, and ftnn's kernels are not loaded yet
+child = os.fork()
+if not child:
+    signal.alarm(60)
+    layer = ftnn.nn.Transfer(67, 75, "F12")
+    good = torch.get_num_threads() == 2 and layer(torch.randn(300, 67)).isfinite().all()
+    os._exit(0 if good else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks a process that has threads")
+def test_nor_does_a_raw_fork_which_no_library_knows_of():
+    ended = subprocess.run(
+        [sys.executable, "-c", RAW_FORK], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
     assert ended.stdout == "0\n", ended.stderr
 

@@ -232,3 +232,23 @@ def test_constants_are_rounded_to_the_type() -> None:
 
         got = compile_map(emit)(np.zeros(1))
         np.testing.assert_array_equal(got[:1].view(np.int32), np.array([value], np.float32).view(np.int32))
+
+
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16])
+def test_the_sums_of_as_many_vectors_as_lanes(lanes: int) -> None:
+    """Vector n is x·n + n: the sum of its lanes stands in lane n."""
+
+    def emit(v: Vectors, x: ir.Value) -> ir.Value:
+        return v.hsums([v.fma(x, v.const(n), v.const(n)) for n in range(v.lanes)])
+
+    x = np.arange(lanes, dtype=np.float64)
+    found = compile_map(emit, "float64", lanes)(x)
+    np.testing.assert_array_equal(found, [n * x.sum() + n * lanes for n in range(lanes)])
+
+
+def test_the_largest_lane_is_nan_if_one_is() -> None:
+    def emit(v: Vectors, x: ir.Value) -> ir.Value:
+        return v.splat(v.largest(x))
+
+    x = np.array([1, 5, -7, 2, 0, 3, 4, 1, 1, 2, 3, np.nan, 9, 1, 1, 1], np.float32)
+    np.testing.assert_array_equal(compile_map(emit)(x), [5.0] * 8 + [np.nan] * 8)

@@ -29,6 +29,8 @@ _Ray = Annotated[
 ]
 _Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
 _DEFAULT = Path("ftnn.sqlite")
+_MANY = 100  # rows
+_LEFT = ("function", "activation", "")  # columns
 
 _EXAMPLES = """\
 [bold]Examples[/bold]
@@ -207,24 +209,41 @@ def _show_lines(lines: list[Line], as_json: bool) -> None:
         "paper's LWT",
         "paper's FT",
         "seconds",
-        "",
     )
-    table = _table(*names)
-    for line in lines:
-        cell = line.cell
-        place = (cell.function, cell.activation, str(cell.hidden_layers), f"{cell.gamma:g}", str(cell.seed))
-        papers = ("", "") if line.paper is None else tuple(map(_percent, line.paper))
-        shown = (_percent(line.lwt_accuracy), _percent(line.ft_accuracy), *papers, _seconds(line.seconds))
-        table.add_row(*map(Text, (*place, *shown)), Text(line.failed or "", "yellow"))
+    rows = [_cells(line) for line in lines]
+    if len(rows) > _MANY:
+        _print_aligned((*names, ""), rows)
+        return
+    table = _table(*names, "")
+    for *cells, failed in rows:
+        table.add_row(*map(Text, cells), Text(failed, "yellow"))
     show(table)
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    cell = line.cell
+    place = (cell.function, cell.activation, str(cell.hidden_layers), f"{cell.gamma:g}", str(cell.seed))
+    papers = ("", "") if line.paper is None else tuple(map(_percent, line.paper))
+    found = (_percent(line.lwt_accuracy), _percent(line.ft_accuracy))
+    return (*place, *found, *papers, _seconds(line.seconds), line.failed or "")
+
+
+def _print_aligned(names: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """A long table at once: Rich takes a second for a thousand rows."""
+    whole = [names, *rows]
+    widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
+    for row in whole:
+        parts = [
+            cell.ljust(width) if name in _LEFT else cell.rjust(width)
+            for name, cell, width in zip(names, row, widths, strict=True)
+        ]
+        print("  ".join(parts).rstrip())
 
 
 def _table(*names: str) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in names:
-        table.add_column(
-            name, justify="left" if name in ("function", "activation", "") else "right", no_wrap=bool(name)
-        )
+        table.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=bool(name))
     return table
 
 

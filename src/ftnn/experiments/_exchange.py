@@ -81,7 +81,9 @@ def _csv(header: Iterable[str], lines: Iterable[Iterable[Any]]) -> bytes:
 def is_papers(row: Row) -> bool:
     """Whether a stage is of the paper's experiments, but for function, γ, sizes that it varies, and seed."""
     cell = row.task.cell
-    return cell.is_papers if isinstance(cell, Cell) else cell == PiCell(cell.hidden, cell.pairs, cell.seed)
+    if isinstance(cell, PiCell):
+        return cell == PiCell(cell.hidden, cell.pairs, cell.seed)
+    return cell.is_papers if isinstance(cell, Cell) else True
 
 
 def cells(store: Store) -> Iterator[tuple[Cell, Row]]:

@@ -16,8 +16,8 @@ from typing import Any
 import safetensors.numpy
 
 from ftnn.errors import FtnnError
-from ftnn.experiments._execute import Checkpoint, Kept, Outcome
-from ftnn.experiments._tasks import Cell, PiCell, Task, as_text, task_of
+from ftnn.experiments._jobs import Checkpoint, Kept, Outcome
+from ftnn.experiments._tasks import AnyCell, Task, as_text, task_of
 from ftnn.training import Epoch, Pass
 
 VERSION = 1
@@ -362,6 +362,6 @@ def _row(found: tuple[Any, ...]) -> Row:
     )
 
 
-def cell_of(row: Row) -> Cell | PiCell | None:
+def cell_of(row: Row) -> AnyCell | None:
     """The cell that a row ends; None for layer-wise training, which several share."""
     return None if row.task.kind == "lwt" else row.task.cell

@@ -12,18 +12,23 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ftnn.errors import FtnnError
+from ftnn.experiments._conic_problems import PROBLEMS
 from ftnn.formula import Function, as_function, catalogue
-from ftnn.nn import Activation
-from ftnn.nn._network import ACTIVATIONS
 from ftnn.training import Settings
+
+if TYPE_CHECKING:
+    from ftnn.nn import Activation
 
 RESULTS = 1
 """The version of the results: raised when training gives other numbers than before. Part of every key."""
 
-Kind = Literal["lwt", "ft", "pi"]
+Kind = Literal["lwt", "ft", "pi", "conic"]
+
+ACTIVATIONS: tuple[Activation, ...] = ("logistic", "relu", "tanh")
+"""The paper's: all that networks have."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +102,34 @@ class PiCell:
 
 
 @dataclass(frozen=True)
+class ConicCell:
+    """One of the paper's conic hypersurfaces: see `PROBLEMS`."""
+
+    problem: str
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.problem not in PROBLEMS:
+            raise FtnnError(f"conic problem {self.problem!r} is not known: allowed are {_list(PROBLEMS)}")
+        if self.seed < 0:
+            raise FtnnError(f"seed {self.seed}: it must be 0 or more")
+
+    def task(self) -> Task:
+        return Task("conic", self)
+
+    def __str__(self) -> str:
+        return self.problem + (f" seed {self.seed}" if self.seed else "")
+
+
+AnyCell = Cell | PiCell | ConicCell
+
+
+@dataclass(frozen=True)
 class Task:
     """One stage."""
 
     kind: Kind
-    cell: Cell | PiCell
+    cell: AnyCell
     """For layer-wise training, the cell that ends with it: `hidden_layers` says which layer learns."""
 
     @property
@@ -141,6 +169,8 @@ class Task:
         """How many, at most."""
         if isinstance(self.cell, PiCell):
             return self.cell.epochs
+        if isinstance(self.cell, ConicCell):
+            return sum(PROBLEMS[self.cell.problem].epochs)
         return self.cell.epochs[self.kind == "ft"]
 
     @property
@@ -148,6 +178,8 @@ class Task:
         """Which part of its cell this is."""
         if isinstance(self.cell, PiCell):
             return "π"
+        if isinstance(self.cell, ConicCell):
+            return "conic"
         depth = self.cell.hidden_layers
         return f"LWT {depth}" if self.kind == "lwt" else f"FT of {depth}"
 
@@ -158,6 +190,8 @@ def task_of(text: str) -> Task:
     kind: Kind = given.pop("kind")
     if kind == "pi":
         return Task(kind, PiCell(**given))
+    if kind == "conic":
+        return Task(kind, ConicCell(**given))
     first, second = given.pop("epochs")
     return Task(kind, Cell(**given, epochs=(first, second)))
 

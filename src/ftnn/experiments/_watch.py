@@ -8,15 +8,18 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import IO, Any
 
-from ftnn.experiments._execute import Outcome, Progress
-from ftnn.experiments._tasks import Cell, Task
+from ftnn.experiments._conic_learned import POINTS
+from ftnn.experiments._jobs import Outcome, Progress
+from ftnn.experiments._tasks import Cell, ConicCell, PiCell, Task
 
 
 def effort(task: Task) -> float:
     """How much work a stage is, up to a factor that depends on its function."""
     cell = task.cell
-    if not isinstance(cell, Cell):
+    if isinstance(cell, PiCell):
         return task.epochs * cell.hidden * cell.pairs
+    if isinstance(cell, ConicCell):
+        return task.epochs * POINTS
     # The first layer has 784 inputs, four fifths of them 0, and sends no error down; the others 128.
     first, others = 784 * 0.2, 2.0 * cell.width
     layers = first * (cell.hidden_layers == 1) + others * (cell.hidden_layers > 1)

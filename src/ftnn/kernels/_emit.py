@@ -60,7 +60,9 @@ def side(expr: Expr) -> Side:
     return "input" if found == {INPUT} else "both"
 
 
-_PER_SAMPLE = ("C",)
+ERROR = symbol("∂")
+"""Stands for the error at an output; no parameter is called so."""
+_PER_SAMPLE = ("C", "∂")
 
 
 def kernel_form(program: Program) -> Expr:
@@ -104,11 +106,16 @@ def regrouped(expr: Expr) -> Expr:
 
 def split_product(expr: Expr) -> tuple[Expr, Expr]:
     """(matrices alone, the rest): their product is `expr`."""
-    parts = factors(expr)
-    by: dict[str, list[Expr]] = {"number": [], "matrices": [], "input": [], "both": []}
-    for part in parts:
-        by[side(part)].append(part)
+    by = sides(expr)
     return product(by["number"] + by["matrices"]), folded("mul", product(by["input"]), product(by["both"]))
+
+
+def sides(expr: Expr) -> dict[Side, list[Expr]]:
+    """The factors of `expr` by what they depend on."""
+    by: dict[Side, list[Expr]] = {"number": [], "matrices": [], "input": [], "both": []}
+    for part in factors(expr):
+        by[side(part)].append(part)
+    return by
 
 
 def without_cancellation(*roots: Expr) -> list[Expr]:

@@ -7,7 +7,7 @@ It knows no function. Each layer's kernels come as addresses and blocks of argum
 loops between them: bias, activation slopes, the loss. Arrays of all layers lie one behind the other in a flat
 one, with offsets.
 
-Names: S samples of a mini-batch, `lists` the samples of each input (see `_templates.py`), `out` a layer's
+Names: S samples of a mini-batch, `lists` the samples of each input (see `_templates`), `out` a layer's
 outputs (S, width), `g` the error at its sums (vectors, stride, lanes), `down` the error it sends down (in,
 stride).
 """

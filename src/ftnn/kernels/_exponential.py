@@ -12,6 +12,7 @@ import math
 
 from llvmlite import ir
 
+from ftnn.kernels import _tame as tame
 from ftnn.kernels._libm import libm
 from ftnn.kernels._vector import Vectors
 
@@ -39,6 +40,8 @@ def exp(v: Vectors, x: ir.Value) -> ir.Value:
     """e^x; 1.59 ulp."""
     if v.dtype == "float64":
         return libm(v, "exp", x)
+    if v.tame:
+        return tame.exp(v, x)
     r, bits = _root(v, _clamp(v, x, _LOWEST, _HIGHEST))
     s = v.from_bits(bits)
     return v.mul(v.mul(_power(v, r), s), s)
@@ -68,6 +71,8 @@ def logistic(v: Vectors, x: ir.Value) -> ir.Value:
     if v.dtype == "float64":
         e, one = libm(v, "exp", v.neg(v.abs(x))), v.const(1.0)
         return v.div(v.select(v.lt(x, v.const(0.0)), e, one), v.add(one, e))
+    if v.tame:
+        return tame.logistic(v, x)
     r, bits = _root(v, _clamp(v, x, _LOWEST, _HIGHEST))
     s, inverse = v.from_bits(bits), v.from_bits(v.isub(v.iconst(254 << 23), bits))
     # Here is a division anyway, so e^r may be a quotient, whose two halves are shorter than _EXPM1.
@@ -106,6 +111,8 @@ def cosh(v: Vectors, x: ir.Value) -> ir.Value:
     """cosh x; 2.63 ulp."""
     if v.dtype == "float64":
         return libm(v, "cosh", x)
+    if v.tame:
+        return tame.cosh(v, x)
     even, odd, more, less = _hyperbolic(v, x)
     return v.fma(even, more, v.mul(odd, less))
 
@@ -114,6 +121,8 @@ def sinh(v: Vectors, x: ir.Value) -> ir.Value:
     """sinh x; 3.51 ulp."""
     if v.dtype == "float64":
         return libm(v, "sinh", x)
+    if v.tame:
+        return tame.sinh(v, x)
     even, odd, more, less = _hyperbolic(v, x)
     # In this order: even·less alone may overflow where the sum does not.
     return v.copysign(v.fma(even, less, v.mul(odd, more)), x)
@@ -148,7 +157,8 @@ def tanh(v: Vectors, x: ir.Value) -> ir.Value:
     """tanh x, at most 1 in size; 2.59 ulp. Of -0 it is 0."""
     if v.dtype == "float64":
         return libm(v, "tanh", x)
-    return v.div(*_tanh_parts(v, x))
+    divide = tame.quotient if v.tame else Vectors.div
+    return divide(v, *_tanh_parts(v, x))
 
 
 def coth(v: Vectors, x: ir.Value) -> ir.Value:
@@ -164,7 +174,7 @@ def _tanh_parts(v: Vectors, x: ir.Value) -> tuple[ir.Value, ir.Value]:
 
     Both are rounded once, which keeps their order, so that |tanh x| is at most 1; it is 1 in the end.
     """
-    x = _clamp(v, x, -_TANH_LIMIT, _TANH_LIMIT)
+    x = x if v.tame else _clamp(v, x, -_TANH_LIMIT, _TANH_LIMIT)
     magic, one = v.const(_MAGIC + 127), v.const(1.0)
     shifted = v.fma(x, v.const(2 / math.log(2)), magic)
     r = v.fma(v.sub(shifted, magic), v.const(-0.5 * math.log(2)), x)  # k is too small to need a second part

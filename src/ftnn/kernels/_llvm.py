@@ -73,6 +73,12 @@ def lanes(dtype: DType) -> int:
     return width // (8 if dtype == "float64" else 4)
 
 
+@cache
+def quick_reciprocal(dtype: DType) -> bool:
+    """Whether the CPU has AVX-512's reciprocal for the vectors used here."""
+    return bool(llvm.get_host_cpu_features().get("avx512f")) and dtype == "float32"
+
+
 def cache_folder() -> Path:
     """Where compiled kernels are kept. Raises `RuntimeError` where nobody knows the user's home."""
     if named := os.environ.get("FTNN_CACHE"):

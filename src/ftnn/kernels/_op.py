@@ -2,6 +2,12 @@
 
 `ftnn::transfer` takes the formula as text. Its backward is the operator `ftnn::transfer_backward`, whose own
 backward is the reference's contraction, differentiable to any order.
+
+Every call goes through the dispatcher, so that eager code, compiled graphs and exported ones see the same
+operator. Two of torch's conveniences are left out for their price: `custom_op` imports the whole of
+`torch._dynamo` at the first call (more than a second of every process), and `register_autograd` flattens and
+rebuilds all arguments several times (0.4 ms of each step). A plain `autograd.Function` under the key
+`Autograd` does the same work.
 """
 
 from __future__ import annotations
@@ -9,7 +15,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -43,7 +49,7 @@ def transfer(function: Function, x: Tensor, matrices: Sequence[Tensor], backend:
         return _triton().transfer(formula, constants, x, matrices)
     if backend == "cpu" and not (cpu_available() and _cpu().suits(x)):
         raise FtnnError(f'backend="cpu" computes float32 and float64 on the CPU, not {x.dtype} on {x.device}')
-    return torch.ops.ftnn.transfer(x, list(matrices), formula, constants, backend)
+    return torch.ops.ftnn.transfer.default(x, list(matrices), formula, constants, backend)
 
 
 @cache
@@ -80,8 +86,17 @@ def _fused(x: Tensor) -> Any:
     return _cpu() if cpu_available() and _cpu().suits(x) else _reference
 
 
-@torch.library.custom_op("ftnn::transfer", mutates_args=())
-def _transfer_op(x: Tensor, matrices: list[Tensor], formula: str, constants: str, backend: str) -> Tensor:
+# --- the operators: what they take, what they compute, and what shapes come out ---
+
+_LIBRARY = torch.library.Library("ftnn", "DEF")
+_LIBRARY.define("transfer(Tensor x, Tensor[] matrices, str formula, str constants, str backend) -> Tensor")
+_LIBRARY.define(
+    "transfer_backward(Tensor grad, Tensor x, Tensor[] matrices, str formula, str constants, str backend, "
+    "str wanted) -> Tensor[]"
+)
+
+
+def _transfer(x: Tensor, matrices: list[Tensor], formula: str, constants: str, backend: str) -> Tensor:
     found = program(formula, constants)
     with torch.no_grad():
         if backend != "cpu" and _gemm.suits(found, x, matrices):
@@ -92,13 +107,7 @@ def _transfer_op(x: Tensor, matrices: list[Tensor], formula: str, constants: str
         return _fused(x).transfer(found, x, matrices)
 
 
-@_transfer_op.register_fake
-def _(x: Tensor, matrices: list[Tensor], formula: str, constants: str, backend: str) -> Tensor:
-    return x.new_empty(x.shape[0], matrices[0].shape[1])
-
-
-@torch.library.custom_op("ftnn::transfer_backward", mutates_args=())
-def _transfer_backward_op(
+def _transfer_backward(
     grad: Tensor, x: Tensor, matrices: list[Tensor], formula: str, constants: str, backend: str, wanted: str
 ) -> list[Tensor]:
     found = program(formula, constants)
@@ -112,55 +121,103 @@ def _transfer_backward_op(
         return list(_fused(x).transfer_backward(found, grad, x, matrices, names))
 
 
-@_transfer_backward_op.register_fake
-def _(
+def _fake_transfer(x: Tensor, matrices: list[Tensor], formula: str, constants: str, backend: str) -> Tensor:
+    return x.new_empty(x.shape[0], matrices[0].shape[1])
+
+
+def _fake_transfer_backward(
     grad: Tensor, x: Tensor, matrices: list[Tensor], formula: str, constants: str, backend: str, wanted: str
 ) -> list[Tensor]:
-    found, names = program(formula, constants), wanted.split()
-    return [
-        torch.empty_like(x) if n == INPUT else torch.empty_like(matrices[0]) for n in _ordered(found, names)
-    ]
+    names = _ordered(program(formula, constants), wanted.split())
+    return [torch.empty_like(x) if n == INPUT else torch.empty_like(matrices[0]) for n in names]
 
 
 def _ordered(found: Program, wanted: Sequence[str]) -> list[str]:
     return [name for name in found.differentiable if name in wanted]
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, matrices, formula, constants, backend = inputs
-    ctx.save_for_backward(x, *matrices)
-    ctx.signature, ctx.backend = (formula, constants), backend
+# --- autograd ---
+
+_BELOW: Any = torch._C._after_autograd_keyset
 
 
-def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    x, *matrices = ctx.saved_tensors
-    found = program(*ctx.signature)
-    needs_x, needs_matrices, *_ = ctx.needs_input_grad
-    needed = {INPUT: needs_x, **dict(zip(found.matrices, needs_matrices, strict=True))}
-    wanted = [name for name in found.differentiable if needed[name]]
-    grads = torch.ops.ftnn.transfer_backward(grad, x, matrices, *ctx.signature, ctx.backend, " ".join(wanted))
-    by_name = dict(zip(wanted, grads, strict=True))
-    return by_name.get(INPUT), [by_name.get(name) for name in found.matrices], None, None, None
+class _Transfer(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, keys: Any, signature: tuple[str, str], backend: str, *tensors: Tensor) -> Tensor:
+        ctx.save_for_backward(*tensors)
+        ctx.signature, ctx.backend = signature, backend
+        x, *matrices = tensors
+        return torch.ops.ftnn.transfer.default.redispatch(keys & _BELOW, x, matrices, *signature, backend)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        x, *matrices = ctx.saved_tensors
+        found = program(*ctx.signature)
+        needed = dict(zip((INPUT, *found.matrices), ctx.needs_input_grad[3:], strict=True))
+        wanted = [name for name in found.differentiable if needed[name]]
+        slopes = torch.ops.ftnn.transfer_backward.default(
+            grads[0], x, matrices, *ctx.signature, ctx.backend, " ".join(wanted)
+        )
+        by_name = dict(zip(wanted, slopes, strict=True))
+        return None, None, None, *(by_name.get(name) for name in needed)
 
 
-torch.library.register_autograd("ftnn::transfer", _backward, setup_context=_save)
+class _TransferBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, keys: Any, signature: tuple[str, str], backend: str, wanted: str, *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(*tensors)
+        ctx.signature, ctx.wanted = signature, wanted
+        grad, x, *matrices = tensors
+        op = torch.ops.ftnn.transfer_backward.default
+        return tuple(op.redispatch(keys & _BELOW, grad, x, matrices, *signature, backend, wanted))
+
+    @staticmethod
+    def backward(ctx: Any, *weights: Tensor) -> tuple[Any, ...]:
+        grad, x, *matrices = ctx.saved_tensors
+        contraction = _reference.backward_of_backward(program(*ctx.signature), tuple(ctx.wanted.split()))
+        grad_x, *rest = _reference.contract(contraction, x, *matrices, grad, *weights)
+        *grad_parameters, grad_grad = rest
+        constants = [None] * (len(matrices) - len(grad_parameters))
+        return None, None, None, None, grad_grad, grad_x, *grad_parameters, *constants
 
 
-def _save_backward(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    grad, x, matrices, formula, constants, _, wanted = inputs
-    ctx.save_for_backward(grad, x, *matrices)
-    ctx.signature = formula, constants
-    ctx.wanted = wanted
+def _recorded(*tensors: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
 
 
-def _backward_backward(ctx: Any, weights: list[Tensor]) -> tuple[Any, ...]:
-    grad, x, *matrices = ctx.saved_tensors
-    found = program(*ctx.signature)
-    contraction = _reference.backward_of_backward(found, tuple(ctx.wanted.split()))
-    grad_x, *rest = _reference.contract(contraction, x, *matrices, grad, *weights)
-    *grad_parameters, grad_grad = rest
-    constants = [None] * (len(matrices) - len(grad_parameters))
-    return grad_grad, grad_x, [*grad_parameters, *constants], None, None, None, None
+def _autograd_transfer(
+    keys: Any, x: Tensor, matrices: list[Tensor], formula: str, constants: str, backend: str
+) -> Tensor:
+    if _recorded(x, *matrices):
+        return cast(Tensor, _Transfer.apply(keys, (formula, constants), backend, x, *matrices))
+    op = torch.ops.ftnn.transfer.default
+    return op.redispatch(keys & _BELOW, x, matrices, formula, constants, backend)
 
 
-torch.library.register_autograd("ftnn::transfer_backward", _backward_backward, setup_context=_save_backward)
+def _autograd_transfer_backward(
+    keys: Any,
+    grad: Tensor,
+    x: Tensor,
+    matrices: list[Tensor],
+    formula: str,
+    constants: str,
+    backend: str,
+    wanted: str,
+) -> list[Tensor]:
+    if _recorded(grad, x, *matrices):
+        return list(
+            _TransferBackward.apply(keys, (formula, constants), backend, wanted, grad, x, *matrices)  # pyright: ignore[reportArgumentType]
+        )
+    op = torch.ops.ftnn.transfer_backward.default
+    return op.redispatch(keys & _BELOW, grad, x, matrices, formula, constants, backend, wanted)
+
+
+for _name, _kernel, _autograd, _fake in (
+    ("transfer", _transfer, _autograd_transfer, _fake_transfer),
+    ("transfer_backward", _transfer_backward, _autograd_transfer_backward, _fake_transfer_backward),
+):
+    _LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")
+    _LIBRARY.impl(_name, _autograd, "Autograd", with_keyset=True)
+    torch.library.register_fake(f"ftnn::{_name}", _fake, lib=_LIBRARY)

@@ -13,22 +13,22 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
+from array import array
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from llvmlite import ir
 
+from ftnn._process import FIRST
 from ftnn.kernels._llvm import Code, compiled
 
 Call = tuple[Code, tuple[int, ...]]
 """A kernel and its arguments."""
-
-_PROCESS = os.getpid()
 
 
 @lru_cache(maxsize=4)
@@ -40,8 +40,8 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 def run(tasks: Sequence[Sequence[Call]], *, parallel: bool = True) -> None:
     """Run independent tasks; `torch.set_num_threads` says on how many threads."""
     threads = min(torch.get_num_threads(), len(tasks)) if parallel else 1
-    table, kept = _table(tasks)
-    address = table.ctypes.data
+    table = _table(tasks)
+    address = table.buffer_info()[0]
     team = _team()
     if threads <= 1:
         team(address)
@@ -53,24 +53,30 @@ def run(tasks: Sequence[Sequence[Call]], *, parallel: bool = True) -> None:
         team(address)
         for one in waiting:
             one.result()
-    del kept  # it was in use until now
+    del table  # it was in use until now
 
 
 def _may_be_forked() -> bool:
-    """Whether torch's threads may have stayed in a parent: also where this file was loaded after the fork."""
-    return os.getpid() != _PROCESS or multiprocessing.parent_process() is not None
+    """Whether torch's threads may have stayed in a parent: also where ftnn was imported after the fork."""
+    return os.getpid() != FIRST or multiprocessing.parent_process() is not None
 
 
-def _table(tasks: Sequence[Sequence[Call]]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """What the team reads: a counter, how many tasks, where the calls of each end, (kernel, arguments)."""
+def _table(tasks: Sequence[Sequence[Call]]) -> array[int]:
+    """What the team reads: a counter, how many tasks, where the calls of each end, (kernel, arguments).
+
+    The arguments themselves come last. NumPy would take several times as long for so few numbers.
+    """
     calls = [call for task in tasks for call in task]
-    args = np.array([number for _, given in calls for number in given], np.int64)
-    places = args.ctypes.data + 8 * np.cumsum([0, *(len(given) for _, given in calls[:-1])])
-    ends = np.cumsum([len(task) for task in tasks])
-    pairs = np.empty((len(calls), 2), np.int64)
-    pairs[:, 0] = [code.address for code, _ in calls]
-    pairs[:, 1] = places[: len(calls)]
-    return np.concatenate([[0, len(tasks), 0], ends, pairs.ravel()]).astype(np.int64), args
+    args_at = 3 + len(tasks) + 2 * len(calls)
+    table = array("q", bytes(8 * (args_at + sum(len(given) for _, given in calls))))
+    place = table.buffer_info()[0] + 8 * args_at
+    numbers, pairs, args = [0, len(tasks), 0, *accumulate(map(len, tasks))], list[int](), list[int]()
+    for code, given in calls:
+        pairs += (code.address, place)
+        args += given
+        place += 8 * len(given)
+    table[:] = array("q", numbers + pairs + args)  # in place: it is of this length already
+    return table
 
 
 @cache

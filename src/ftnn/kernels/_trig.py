@@ -169,6 +169,8 @@ def _subtract(
     for part in _PARTS:
         r = v.fma(n, v.const(-part * unscale), r)
     bits = v.to_bits(shifted)
+    if v.tame:
+        return r, bits
     # Nothing else uses this mask: so LLVM makes it one test of the whole vector.
     any_outside = v.any(v.bits_set(v.to_bits(n), _OUTSIDE))
     b = v.builder

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal, TypeVar
 
 from llvmlite import ir
+from llvmlite.ir.instructions import LoadInstr
 
 from ftnn.kernels._memo import Memo
 
@@ -34,6 +35,15 @@ class _Splat(ir.Constant):
 
     def _get_reference(self) -> str:
         return self.constant
+
+
+class _VolatileLoad(LoadInstr):
+    """A load whose result LLVM does not presume to know."""
+
+    def descr(self, buf: list[str]) -> None:
+        """Write it out, as llvmlite asks of its instructions."""
+        (place,) = self.operands
+        buf.append(f"load volatile {self.type}, {place.type} {place.get_reference()}\n")
 
 
 class Vectors:
@@ -54,11 +64,31 @@ class Vectors:
         self.int_type = ir.VectorType(ir.IntType(self.bits), lanes)
         self.mask_type = ir.VectorType(ir.IntType(1), lanes)
         self.sign_bit = 1 << (self.bits - 1)
+        self.tame = False
+        """Whether arguments of elementary functions are known to be within their limits (see `_tame.py`)."""
+        self.quick_reciprocal = False
+        """Whether the CPU has AVX-512's reciprocal, right to 14 bits."""
         self._memo = memo or Memo()
+        self._held: dict[str, ir.Value] = {}
+        self._holding: ir.Block | None = None
 
     def scope(self) -> AbstractContextManager[None]:
         """What is emitted inside is forgotten at the end, as it does not dominate what follows."""
         return self._memo.scope()
+
+    @contextmanager
+    def tamed(self) -> Generator[None]:
+        """What is emitted inside takes the short forms of `_tame.py`: the caller has seen to the limits.
+
+        Inside should be a loop and no more: constants are held in registers from before it on.
+        """
+        with self.scope():  # nothing of it may serve where nobody has
+            self.tame, self._holding = True, self.builder.block
+            try:
+                yield
+            finally:
+                self.tame, self._holding = False, None
+                self._held.clear()
 
     def double(self) -> Vectors:
         """The same lanes, builder and memory in float64."""
@@ -90,7 +120,27 @@ class Vectors:
             value = round32(value)
         bits = struct.unpack("Q", struct.pack("d", value))[0]  # LLVM writes float32 like this too
         text = f"splat ({self.scalar} 0x{bits:016X})"
-        return self._memo.constant(text, lambda: _Splat(self.type, text, not math.isnan(value)))
+        constant = self._memo.constant(text, lambda: _Splat(self.type, text, not math.isnan(value)))
+        return constant if self._holding is None or value == 0 else self._hold(constant, value)
+
+    def _hold(self, constant: Any, value: float) -> ir.Value:
+        """The same in a register, loaded where `tamed` began.
+
+        LLVM, which cannot know that this loop is the one that counts, would rather load a constant again at
+        each use, until loads are what the loop waits for. It may not do so to one that it does not know.
+        """
+        b: Any = self.builder
+        if constant.constant not in self._held:
+            with b.goto_entry_block():
+                cell = b.alloca(self.scalar)
+                b.store(ir.Constant(self.scalar, value), cell)
+            with b.goto_block(self._holding):
+                loaded = _VolatileLoad(b.block, cell)
+                b._insert(loaded)
+                held: Any = self._spread(loaded)
+            held.is_number = constant.is_number
+            self._held[constant.constant] = held
+        return self._held[constant.constant]
 
     def iconst(self, value: int) -> ir.Value:
         """All lanes the integer `value`, of which only the lane's bits count."""
@@ -100,15 +150,14 @@ class Vectors:
 
     def splat(self, scalar: Any) -> ir.Value:
         """All lanes a scalar value."""
+        return self.once("splat", (scalar,), lambda: self._spread(scalar))
 
-        def emit() -> ir.Value:
-            kind = ir.VectorType(scalar.type, self.lanes)
-            first = ir.Constant(ir.IntType(32), 0)
-            one = self.builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, first)
-            order = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), None)
-            return self.builder.shuffle_vector(one, one, order)
-
-        return self.once("splat", (scalar,), emit)
+    def _spread(self, scalar: Any) -> ir.Value:
+        kind = ir.VectorType(scalar.type, self.lanes)
+        first = ir.Constant(ir.IntType(32), 0)
+        one = self.builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, first)
+        order = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), None)
+        return self.builder.shuffle_vector(one, one, order)
 
     # Arithmetic
 
@@ -166,10 +215,10 @@ class Vectors:
     def _extremum(
         self, before: Callable[[ir.Value, ir.Value], ir.Value], a: ir.Value, b: ir.Value
     ) -> ir.Value:
-        if isinstance(b, _Splat) and b.is_number:
+        if getattr(b, "is_number", False):
             a, b = b, a
         chosen = self.select(before(a, b), a, b)  # b where unordered: x86's min and max are just so
-        known = isinstance(a, _Splat) and a.is_number
+        known = getattr(a, "is_number", False)  # a constant
         return chosen if known else self.select(self.isnan(a), a, chosen)
 
     # Comparisons and masks
@@ -283,6 +332,28 @@ class Vectors:
             return total
 
         return self.once("hsum", (a,), emit)
+
+    def hsums(self, rows: Sequence[ir.Value]) -> ir.Value:
+        """A vector of the sums of as many vectors as it has lanes, always in the same order.
+
+        Halves of two vectors are added at a time, which takes a third of the work of so many `hsum`.
+        """
+        rows, half = list(rows), self.lanes // 2
+        while half:
+            # Each half of a pair of halves: of `a` into the lower one, of `b` into the upper one.
+            first = [lane - half + self.lanes if lane & half else lane for lane in range(self.lanes)]
+            kind = ir.VectorType(ir.IntType(32), self.lanes)
+            one, other = (ir.Constant(kind, [lane + n for lane in first]) for n in (0, half))
+            rows = [
+                self.add(self.builder.shuffle_vector(a, b, one), self.builder.shuffle_vector(a, b, other))
+                for a, b in zip(rows[: len(rows) // 2], rows[len(rows) // 2 :], strict=True)
+            ]
+            half //= 2
+        return rows[0]
+
+    def largest(self, a: ir.Value) -> ir.Value:
+        """The scalar maximum of all lanes; NaN if one is."""
+        return self.intrinsic(f"llvm.vector.reduce.fmaximum.v{self.lanes}f{self.bits}", self.scalar, a)
 
     def _lane(self, a: ir.Value, lane: int) -> ir.Value:
         return self.builder.extract_element(a, ir.Constant(ir.IntType(32), lane))

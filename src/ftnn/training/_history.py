@@ -30,6 +30,17 @@ class Epoch:
     """Whether fine-tuning took this epoch back, because the loss had grown."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass over the sequence."""
+
+    epoch: int
+    loss: float
+    accuracy: float | None
+    """Of the pass's own predictions, each before its update, in percent; None for squared errors."""
+    seconds: float
+
+
 @dataclass
 class History:
     """All epochs of a run, and how it ended."""

@@ -17,18 +17,8 @@ from ftnn.nn import MemoryNetwork
 from ftnn.nn._network import ACTIVATIONS
 from ftnn.training import _engines
 from ftnn.training._engines import EngineName
+from ftnn.training._history import Pass
 from ftnn.training._problem import Array, Loss, Problem, make_problem
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """One pass over the sequence."""
-
-    epoch: int
-    loss: float
-    accuracy: float | None
-    """Of the pass's own predictions, each before its update, in percent; None for squared errors."""
-    seconds: float
 
 
 @dataclass

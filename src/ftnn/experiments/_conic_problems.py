@@ -1,0 +1,150 @@
+"""What the paper says of conic hypersurfaces, as problems: data only, so that a task can name one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Vector = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Quadric:
+    """The points with Σ signs·((x - centre)/axes)² < 1: in an ellipse, or between a hyperbola's branches."""
+
+    centre: Vector
+    axes: Vector
+    """The semi-axes."""
+    signs: Vector
+    """All 1: an ellipse. Of both kinds: a hyperbola."""
+
+    def value(self, points: Array) -> Array:
+        """(n, dimension) → (n,): below 1 inside."""
+        return (np.array(self.signs) * ((points - np.array(self.centre)) / np.array(self.axes)) ** 2).sum(-1)
+
+    def contains(self, points: Array) -> Array:
+        return self.value(points) < 1
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something to be built, learned or checked."""
+
+    title: str
+    about: str
+    kind: Literal["built", "learned", "rays"]
+    function: str
+    signs: Vector
+    """The constant u of each of a unit's connections; for F19, which has none, all 1."""
+    regions: tuple[Quadric, ...] = ()
+    """What is to be told from the rest: any of these. On the plane."""
+    window: tuple[float, float] = (-3.0, 3.0)
+    """Where points are drawn from, on both axes."""
+    units: int = 1
+    gamma: float = -5
+    epochs: tuple[int, int] = (100, 100)
+
+    @property
+    def dimension(self) -> int:
+        return len(self.signs)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether a unit's region is to be bounded: not where signs differ."""
+        return len(set(self.signs)) == 1
+
+    def truth(self, points: Array) -> Array:
+        """(n, 2) → (n,) whether each point is in a region."""
+        return np.any([region.contains(points) for region in self.regions], axis=0)
+
+
+# The paper's matrix, its section on conic hypersurfaces: semi-axes are 1/p, centres are q, biases are -1.
+PAPER_P = ((0.50, 1.41), (1.33, 0.67), (1.00, 1.00))
+PAPER_Q = ((2.00, 3.00), (2.50, 2.00), (3.00, 4.00))
+PAPER_BIAS = -1.0
+PAPER_OUTPUT = (-1.0, 2.5)
+"""The output's weights, all alike, and its bias."""
+
+_PLANE = (1.0, 1.0)
+_PAPERS = tuple(
+    Quadric(centre=q, axes=tuple(1 / each for each in p), signs=_PLANE)
+    for p, q in zip(PAPER_P, PAPER_Q, strict=True)
+)
+_ELLIPSE = Quadric(centre=(0.5, -0.4), axes=(1.6, 0.8), signs=_PLANE)
+_HYPERBOLA = Quadric(centre=(0.4, -0.3), axes=(0.8, 1.2), signs=(1.0, -1.0))
+
+
+def _rays(function: str, signs: Vector) -> Problem:
+    what = "closed" if len(set(signs)) == 1 else "unbounded"
+    about = (
+        f"Random units with p ≠ 0 and a negative bias in {len(signs)} dimensions; rays from their centres: "
+        + (
+            "each ray leaves the region, once."
+            if what == "closed"
+            else "rays leave the region or stay in it for ever, as their direction says."
+        )
+    )
+    return Problem(f"{function} in {len(signs)} dimensions: {what}", about, "rays", function, signs, units=8)
+
+
+PROBLEMS: Mapping[str, Problem] = MappingProxyType(
+    {
+        "three-ellipses": Problem(
+            "The paper's three ellipses",
+            "The network that the paper writes down: each hidden unit is 0 inside of one ellipse, and the "
+            "output is 1 inside of any.",
+            "built",
+            "F19",
+            _PLANE,
+            _PAPERS,
+            (0.0, 5.0),
+            units=3,
+        ),
+        "learn-three-ellipses": Problem(
+            "Three ellipses learned",
+            "The same region from points, by 3 hidden units of F19.",
+            "learned",
+            "F19",
+            _PLANE,
+            _PAPERS,
+            (0.0, 5.0),
+            units=3,
+            gamma=-4,
+            epochs=(300, 100),
+        ),
+        "learn-ellipse": Problem(
+            "An ellipse learned",
+            "From points, by one hidden unit of F19.",
+            "learned",
+            "F19",
+            _PLANE,
+            (_ELLIPSE,),
+        ),
+        "learn-hyperbola": Problem(
+            "A hyperbola learned",
+            "From points, by one hidden unit of F20 with u = (1, -1), as the paper sets it.",
+            "learned",
+            "F20",
+            (1.0, -1.0),
+            (_HYPERBOLA,),
+        ),
+        "hyperbola-without-signs": Problem(
+            "A hyperbola, without signs",
+            "The same points, by one hidden unit of F19, whose boundary is closed: the best it finds is a "
+            "strip, with a p near 0.",
+            "learned",
+            "F19",
+            _PLANE,
+            (_HYPERBOLA,),
+        ),
+        "closed-3": _rays("F19", (1.0,) * 3),
+        "closed-5": _rays("F19", (1.0,) * 5),
+        "open-3": _rays("F20", (1.0, 1.0, -1.0)),
+        "open-5": _rays("F20", (1.0, 1.0, -1.0, 1.0, -1.0)),
+    }
+)

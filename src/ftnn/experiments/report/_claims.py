@@ -1,0 +1,193 @@
+"""The paper's sentences with numbers in them, counted again: in its own tables, and in ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ftnn.experiments._grids import GAMMAS, LAYERS
+from ftnn.experiments.report._grid import Entry, Place
+from ftnn.experiments.report._pi import Curve
+
+HIGH = 90.0
+"""What we take "high accuracies" for: the median of all later epochs, in percent."""
+
+Value = float | None
+
+
+@dataclass(frozen=True)
+class Count:
+    """A count, and whether it is what the paper says; None: there is not enough to say."""
+
+    text: str
+    holds: bool | None
+
+
+@dataclass(frozen=True)
+class Claim:
+    says: str
+    paper: Count
+    """In the paper's tables."""
+    ours: Count
+
+
+_UNKNOWN = Count("not enough is done", None)
+_FIGURE = Count("only a figure", None)
+
+
+def claims(entries: Sequence[Entry], curves: Sequence[Curve]) -> list[Claim]:
+    first = [curve for curve in curves if curve.seed == min(each.seed for each in curves)]
+    return [
+        *(_failures(entries, layers, said) for layers, said in zip(LAYERS, (1, 8, 11), strict=True)),
+        _deeper(entries, 1, 5, (14, 38, 0)),
+        _deeper(entries, 5, 10, (12, 36, 1)),
+        *(_rates(entries, layers, "relu", "usually", 0.5) for layers in (1, 5)),
+        *(_rates(entries, layers, "tanh", "always", 1.0) for layers in (1, 5)),
+        *_pi_claims(first),
+    ]
+
+
+# --- tables ---
+
+
+def _failures(entries: Sequence[Entry], layers: int, said: int) -> Claim:
+    here = [entry for entry in entries if entry.layers == layers]
+    theirs = sum(entry.paper.ft_accuracy is None for entry in here)
+    done = [entry for entry in here if entry.run is not None]
+    ours = sum(not entry.has_trained for entry in done)
+    whole = len(done) == len(here)
+    models = "model fails" if said == 1 else "models fail"
+    return Claim(
+        f"With {_layers(layers)}, {said} {models} to be trained",
+        Count(str(theirs), theirs == said),
+        Count(str(ours) if whole else f"{ours} of {len(done)} done", ours == said if whole else None)
+        if done
+        else _UNKNOWN,
+    )
+
+
+def _deeper(entries: Sequence[Entry], shallow: int, deep: int, said: tuple[int, int, int]) -> Claim:
+    """Better, worse and equal, over what trained at both depths."""
+
+    def count(value: Callable[[Entry], Value]) -> tuple[int, int, int]:
+        found = _by_place(entries, value)
+        signs = [
+            round(b, 2) - round(a, 2)
+            for (layers, name, activation), b in found.items()
+            if layers == deep and (a := found.get((shallow, name, activation))) is not None
+        ]
+        return sum(d > 0 for d in signs), sum(d < 0 for d in signs), sum(d == 0 for d in signs)
+
+    theirs = count(lambda entry: entry.paper.ft_accuracy)
+    ours = count(lambda entry: entry.run.ft if entry.run and entry.has_trained else None)
+    done = all(entry.run is not None for entry in entries if entry.layers in (shallow, deep))
+    equal = f", {said[2]} equal" if said[2] else ""
+    return Claim(
+        f"{_layers(deep)} against {shallow}: {said[0]} models better, {said[1]} worse{equal}",
+        Count(_split(theirs), theirs == said),
+        # The sense of the sentence: deeper is more often worse than better.
+        Count(_split(ours), ours[0] < ours[1] if done else None) if any(ours) else _UNKNOWN,
+    )
+
+
+def _split(counts: tuple[int, int, int]) -> str:
+    return f"{counts[0]} better, {counts[1]} worse, {counts[2]} equal"
+
+
+def _rates(entries: Sequence[Entry], layers: int, activation: str, how: str, share: float) -> Claim:
+    """Whether the best γ is smaller than with logistic units."""
+
+    def count(value: Callable[[Entry], Value]) -> Count:
+        found = _by_place([entry for entry in entries if entry.layers == layers], value)
+        pairs = [
+            (gamma, found[layers, name, "logistic"])
+            for (_, name, each), gamma in found.items()
+            if each == activation and (layers, name, "logistic") in found
+        ]
+        if not pairs:
+            return _UNKNOWN
+        smaller = sum(a < b for a, b in pairs)
+        larger = sum(a > b for a, b in pairs)
+        holds = smaller > share * len(pairs) if share < 1 else smaller == len(pairs)
+        return Count(f"{smaller} of {len(pairs)} smaller, {larger} larger", holds)
+
+    shown = {"relu": "ReLU", "tanh": "tanh"}[activation]
+    return Claim(
+        f"With {_layers(layers)}, the best γ of {shown} is {how} smaller than that of logistic",
+        count(lambda entry: entry.paper.gamma),
+        count(_own_best),
+    )
+
+
+def _own_best(entry: Entry) -> Value:
+    """Our own best γ; None unless all of the paper's were run."""
+    trained = {
+        rate.gamma: rate.first.ft
+        for rate in entry.rates
+        if rate.first is not None and rate.first.failed is None and rate.first.ft is not None
+    }
+    done = {rate.gamma for rate in entry.rates if rate.first is not None}
+    return max(trained, key=lambda gamma: trained[gamma]) if trained and done >= set(GAMMAS) else None
+
+
+def _by_place(entries: Sequence[Entry], value: Callable[[Entry], Value]) -> dict[Place, float]:
+    return {
+        (entry.layers, entry.function, entry.activation): found
+        for entry in entries
+        if (found := value(entry)) is not None
+    }
+
+
+def _layers(count: int) -> str:
+    return f"{count} hidden layer{'s'[: count != 1]}"
+
+
+# --- π ---
+
+
+def _pi_claims(curves: Sequence[Curve]) -> list[Claim]:
+    by_size: dict[tuple[int, int], Curve] = {(curve.hidden, curve.pairs): curve for curve in curves}
+    return [
+        Claim(
+            "All 200D models have high accuracies after 1,500 epochs",
+            _FIGURE,
+            _high(by_size, (128, 256, 512, 1024), 200, 1500),
+        ),
+        Claim(
+            "256H-400D, 512H-400D and 1024H-400D have high accuracies after 2,500 epochs",
+            _FIGURE,
+            _high(by_size, (256, 512, 1024), 400, 2500),
+        ),
+        Claim(
+            "128H-400D has not as high an accuracy as its counterparts",
+            _FIGURE,
+            _ordered(by_size, 400, lambda best: all(best[0] < other for other in best[1:])),
+        ),
+        Claim(
+            "800D models have better accuracies with more hidden units",
+            _FIGURE,
+            _ordered(by_size, 800, lambda best: all(a < b for a, b in pairwise(best))),
+        ),
+    ]
+
+
+def _high(by_size: Mapping[tuple[int, int], Curve], hidden: Sequence[int], pairs: int, epoch: int) -> Count:
+    found = [by_size.get((units, pairs)) for units in hidden]
+    typical = [None if curve is None else curve.typical_after(epoch) for curve in found]
+    known = [value for value in typical if value is not None]
+    if len(known) < len(hidden):
+        return _UNKNOWN
+    shown = ", ".join(f"{value:.1f}" for value in known)
+    return Count(f"median later: {shown} %", min(known) >= HIGH)
+
+
+def _ordered(
+    by_size: Mapping[tuple[int, int], Curve], pairs: int, test: Callable[[Sequence[float]], bool]
+) -> Count:
+    found = [by_size.get((units, pairs)) for units in (128, 256, 512, 1024)]
+    best = [None if curve is None else curve.best_of_last for curve in found]
+    known = [value for value in best if value is not None]
+    if len(known) < 4:
+        return _UNKNOWN
+    return Count("best of the last 500: " + ", ".join(f"{value:.1f}" for value in known) + " %", test(known))

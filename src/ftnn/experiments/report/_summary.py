@@ -1,0 +1,118 @@
+"""How near ours is to the paper, in a few numbers."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ftnn.experiments._grids import LAYERS
+from ftnn.experiments.report._grid import FAR, Entry
+
+BIN = 0.25
+EDGE = 3.0
+"""Differences beyond this go into the outermost bins."""
+
+
+@dataclass(frozen=True)
+class Depth:
+    """One of the three tables."""
+
+    layers: int
+    cells: int
+    done: int
+    paper_failed: int
+    """Of all its cells."""
+    ours_failed: int
+    """Of those done here."""
+    both_failed: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    depths: tuple[Depth, ...]
+    compared: int
+    """Cells that the paper trained and that are done here, trained or failed."""
+    trained: int
+    """Of these, how many trained here too."""
+    median: float | None
+    """The median absolute difference of the fine-tuned accuracy, over those trained in both, in points."""
+    mean: float | None
+    """The mean difference, with its sign."""
+    within: int
+    """Cells within 1 point of the paper or better; one that failed here is not."""
+    far: tuple[Entry, ...]
+    """Cells more than 1 point off, either way, or failed here only; the worst first."""
+    runs: int
+    """Cells of the whole grid of 1,080, over all learning rates, that are done with at least one seed."""
+
+    @property
+    def done(self) -> int:
+        return sum(depth.done for depth in self.depths)
+
+    @property
+    def cells(self) -> int:
+        return sum(depth.cells for depth in self.depths)
+
+    @property
+    def share_within(self) -> float | None:
+        """In percent."""
+        return 100 * self.within / self.compared if self.compared else None
+
+    @property
+    def paper_failed(self) -> int:
+        return sum(depth.paper_failed for depth in self.depths)
+
+    @property
+    def ours_failed(self) -> int:
+        return sum(depth.ours_failed for depth in self.depths)
+
+
+def differences(entries: Iterable[Entry]) -> list[float]:
+    """Ours less the paper's after fine-tuning, where both trained."""
+    return [found for entry in entries if (found := entry.difference("ft")) is not None]
+
+
+def summarise(entries: Sequence[Entry]) -> Summary:
+    compared = [e for e in entries if e.run is not None and e.paper.ft_accuracy is not None]
+    found = differences(compared)
+    far = [e for e in compared if not e.has_trained or abs(e.difference("ft") or 0.0) > FAR]
+    return Summary(
+        depths=tuple(_depth(layers, [e for e in entries if e.layers == layers]) for layers in LAYERS),
+        compared=len(compared),
+        trained=len(found),
+        median=statistics.median(map(abs, found)) if found else None,
+        mean=statistics.fmean(found) if found else None,
+        within=sum(difference >= -FAR for difference in found),
+        far=tuple(sorted(far, key=_how_bad)),
+        runs=sum(bool(rate.runs and rate.paper) for entry in entries for rate in entry.rates),
+    )
+
+
+def _how_bad(entry: Entry) -> float:
+    difference = entry.difference("ft")
+    return -1000.0 if difference is None else difference
+
+
+def _depth(layers: int, entries: Sequence[Entry]) -> Depth:
+    ours = [entry.run is not None and not entry.has_trained for entry in entries]
+    paper = [entry.paper.ft_accuracy is None for entry in entries]
+    return Depth(
+        layers=layers,
+        cells=len(entries),
+        done=sum(entry.run is not None for entry in entries),
+        paper_failed=sum(paper),
+        ours_failed=sum(ours),
+        both_failed=sum(a and b for a, b in zip(ours, paper, strict=True)),
+    )
+
+
+def histogram(values: Iterable[float]) -> list[tuple[float, int]]:
+    """(left edge, how many) of each bin from -EDGE to EDGE; one holds what is at or above its left edge."""
+    bins = round(2 * EDGE / BIN)
+    counts = [0] * bins
+    for value in values:
+        # A hundredth is the unit: floats must not put -0.25 into the wrong bin.
+        place = (round(value * 100) + round(EDGE * 100)) // round(BIN * 100)
+        counts[min(max(place, 0), bins - 1)] += 1
+    return [(-EDGE + number * BIN, count) for number, count in enumerate(counts)]

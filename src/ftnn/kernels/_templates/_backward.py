@@ -1,0 +1,188 @@
+"""Backward, over lists of the samples that are not zero: gradients, or the update at once."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from llvmlite import ir
+
+from ftnn.formula._derive import differentiate
+from ftnn.formula._expr import INPUT, ONE, ZERO, Expr, folded, symbol
+from ftnn.kernels._emit import (
+    I64,
+    Emitter,
+    at_zero,
+    frontier,
+    kernel_form,
+    loop,
+    regrouped,
+    split_product,
+    when,
+    without_cancellation,
+)
+from ftnn.kernels._program import Program
+from ftnn.kernels._templates._kernel import TILE, Kernel, Lists, hoisted, matrix_values
+from ftnn.kernels._vector import DType
+
+
+class BackwardArgs(IntEnum):
+    inputs = 0
+    vectors = 1
+    samples = 2
+    stride = 3
+    count = 4
+    index = 5
+    values = 6
+    matrices = 7
+    row_length = 8
+    g = 9
+    """The error at the sums, (vectors, stride, lanes)."""
+    g_sum = 10
+    """Its sum over the samples, (vectors, lanes)."""
+    gradients = 11
+    """For `update`, unused: the matrices themselves change."""
+    gradient_row_length = 12
+    accumulate = 13
+    """Whether gradients are added to what is there."""
+    dx = 14
+    """The error sent down, (in, row)."""
+    dx_row_length = 15
+    dx_at_zero = 16
+    """Whether it is wanted where x is zero."""
+    settings = 17
+    """For `update`: the rate and the clip, as numbers of the kernel's dtype."""
+
+
+def backward(
+    program: Program,
+    dtype: DType,
+    lanes: int,
+    *,
+    by_x: bool,
+    by_parameters: bool,
+    update: bool,
+    tile: int = TILE,
+) -> str:
+    """Gradients of Σ g·(F ⊙ x) by x and every parameter in one pass; or the SGD update instead of these."""
+    k = Kernel("update" if update else "backward", dtype, lanes)
+    v, b, A = k.v, k.builder, BackwardArgs
+    form = kernel_form(program)
+    names = (*(program.parameters if by_parameters else ()), *((INPUT,) if by_x else ()))
+    found = dict(
+        zip(names, without_cancellation(*(differentiate(form, name) for name in names)), strict=True)
+    )
+    slopes = [regrouped(found[name]) for name in program.parameters] if by_parameters else []
+    # A factor of matrices alone is left for after the sum over the samples.
+    outer, inner = map(list, zip(*map(split_product, slopes), strict=True)) if slopes else ([], [])
+    down = regrouped(found[INPUT]) if by_x else ZERO
+    inner_at_zero = [regrouped(at_zero(part)) for part in inner]
+    down_at_zero = regrouped(at_zero(down))
+    shared = any(part is not ZERO for part in inner_at_zero)
+
+    inputs, vectors, stride = k.number(A.inputs), k.number(A.vectors), k.number(A.stride)
+    lists = Lists(k, k.pointer(A.count), k.pointer(A.index), k.pointer(A.values), stride, k.number(A.samples))
+    tables, row_length = k.pointers(A.matrices, len(program.matrices)), k.number(A.row_length)
+    g, g_sum = k.pointer(A.g), k.pointer(A.g_sum)
+    gradients = k.pointers(A.gradients, len(program.parameters) if by_parameters and not update else 0)
+    gradient_row_length = k.number(A.gradient_row_length)
+    accumulate = b.icmp_signed("!=", k.number(A.accumulate), ir.Constant(I64, 0))
+    dx, dx_row_length = k.pointer(A.dx), k.number(A.dx_row_length)
+    dx_at_zero = b.icmp_signed("!=", k.number(A.dx_at_zero), ir.Constant(I64, 0))
+    partial = k.room(tile * lanes if by_x else 0)
+    zero = v.const(0.0)
+    rate = clip = zero
+    if update:
+        rate, clip = (k.broadcast(k.pointer(A.settings), ir.Constant(I64, n)) for n in range(2))
+    roots = [*inner, down]
+    tabulated = frontier(roots, "input")
+    rooms = [k.room(tile + lanes) for _ in tabulated]
+    per_vector = k.times(stride, lanes)
+    g_name, sum_name = symbol("∂"), symbol("∑")  # no parameter is called so
+
+    def each_input(j: ir.Value, _: list[ir.Value]) -> None:
+        lists.at(j)
+        lists.tabulate(tabulated, rooms)
+        if by_x:
+            loop(v, lists.samples, lambda s, _: k.store(zero, partial, k.times(s, lanes)))
+        row = k.times(j, row_length)
+
+        def each_vector(vec: ir.Value, _: list[ir.Value]) -> None:
+            place = k.plus(row, k.times(vec, lanes))
+            values = matrix_values(k, program, tables, place)
+            emit = hoisted(Emitter(v, values), [*roots, *outer, *inner_at_zero, down_at_zero])
+            here = k.times(vec, per_vector)
+
+            def error_at(s: ir.Value) -> ir.Value:
+                return k.load(g, k.plus(here, k.times(lists.sample(s), lanes)))
+
+            def send_down(s: ir.Value, error: ir.Value, emit: Emitter, slope: Expr) -> None:
+                cell = k.times(s, lanes)
+                more = {g_name: error, sum_name: k.load(partial, cell)}
+                total = folded("add", sum_name, folded("mul", g_name, slope))
+                k.store(emit.also(more).evaluate(total)[0], partial, cell)
+
+            def each_sample(s: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+                error = error_at(s)
+                more = {part: k.broadcast(room, s) for part, room in zip(tabulated, rooms, strict=True)}
+                there = emit.also(more | {symbol(INPUT): lists.x(s)})
+                *found, slope = there.evaluate(*inner, *([down] if by_x else [ZERO]))
+                if by_x:
+                    cell = k.times(s, lanes)
+                    k.store(v.fma(error, slope, k.load(partial, cell)), partial, cell)
+                added = [
+                    v.add(total, error) if part is ONE else v.fma(error, value, total)
+                    for part, value, total in zip(inner, found, sums, strict=False)
+                ]
+                return [*added, v.add(sums[-1], error)] if shared else added
+
+            starts = [zero] * (len(inner) + shared)
+            sums = loop(v, lists.listed, each_sample, starts)
+            if shared:
+
+                def all_zeros_at_once() -> list[ir.Value]:
+                    rest = v.sub(k.load(g_sum, k.times(vec, lanes)), sums[-1])
+                    found = emit.evaluate(*inner_at_zero)
+                    return [
+                        total if part is ZERO else v.fma(rest, value, total)
+                        for part, value, total in zip(inner_at_zero, found, sums, strict=False)
+                    ]
+
+                sums = when(v, lists.some_are_zero, all_zeros_at_once, sums[:-1])
+            if by_x and down_at_zero is not ZERO:
+
+                def zeros_too() -> None:
+                    def each_zero(s: ir.Value, _: list[ir.Value]) -> None:
+                        send_down(s, error_at(s), emit, down_at_zero)
+
+                    loop(v, lists.samples, each_zero, start=lists.listed)
+
+                when(v, b.and_(lists.some_are_zero, dx_at_zero), zeros_too)
+            if by_parameters:
+                totals = [
+                    v.mul(total, factor) if part is not ONE else total
+                    for part, total, factor in zip(outer, sums, emit.evaluate(*outer), strict=True)
+                ]
+                for n, (name, total) in enumerate(zip(program.parameters, totals, strict=True)):
+                    if update:
+                        step = v.maximum(v.minimum(total, clip), v.neg(clip))
+                        k.store(v.fma(v.neg(rate), step, values[symbol(name)]), tables[n], place)
+                    else:
+                        there = k.plus(k.times(j, gradient_row_length), k.times(vec, lanes))
+                        table = gradients[n]
+                        old = when(
+                            v, accumulate, lambda table=table, there=there: [k.load(table, there)], [zero]
+                        )[0]
+                        k.store(v.add(old, total), table, there)
+
+        loop(v, vectors, each_vector)
+        if by_x:
+            below = k.times(j, dx_row_length)
+
+            def add_up(s: ir.Value, _: list[ir.Value]) -> None:
+                total = v.hsum(k.load(partial, k.times(s, lanes)))
+                b.store(total, k.at(dx, v.scalar, k.plus(below, lists.sample(s))))
+
+            loop(v, lists.samples, add_up)
+
+    loop(v, inputs, each_input)
+    return k.finish()

@@ -1,0 +1,90 @@
+"""Rows for stores, made up: what training would have found is given by the test."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from ftnn.data import paper_grid
+from ftnn.experiments import Cell, PiCell, Store
+from ftnn.experiments._store import Row
+from ftnn.experiments._tasks import Task
+
+FINISHED = "2026-01-02T03:04:05.678+00:00"
+
+
+def row(
+    task: Task,
+    ft: float | None,
+    *,
+    lwt: float | None = None,
+    failed: str | None = None,
+    seconds: float = 2.0,
+    alone: float | None = 5.0,
+    versions: dict[str, str] | None = None,
+) -> Row:
+    known = {"ftnn": "0.1.0"} if versions is None else versions
+    return Row(task.key, task, lwt, ft, None, failed, None, seconds, alone, "ab" * 32, known, FINISHED)
+
+
+def cell(store: Store, function: str, activation: Any, layers: int, gamma: float, **given: Any) -> None:
+    """Add a cell that is done: `ft`, and what `row` takes; `seed`, `epochs` and `arrays`."""
+    seed = given.pop("seed", 0)
+    arrays = given.pop("arrays", None)
+    epochs = given.pop("epochs", None if arrays is None else [])  # parameters come with epochs
+    task = Cell(function, activation, layers, gamma, seed).task()
+    blob = None if arrays is None else safetensors.numpy.save(arrays)
+    store.add(row(task, **given), None if epochs is None else json.dumps(epochs), blob)
+
+
+def curve(store: Store, hidden: int, pairs: int, accuracies: Sequence[float], seed: int = 0) -> None:
+    """Add a curve of π."""
+    passes = [{"epoch": n, "loss": 0.5, "accuracy": a, "seconds": 0.1} for n, a in enumerate(accuracies, 1)]
+    task = PiCell(hidden, pairs, seed).task()
+    store.add(row(task, accuracies[-1]), json.dumps(passes), None)
+
+
+def epoch(number: int, accuracy: float, *, undone: bool = False) -> dict[str, Any]:
+    return {
+        "stage": "ft",
+        "layer": 0,
+        "epoch": number,
+        "rate": 0.01,
+        "loss": 0.1,
+        "train_accuracy": 99.0,
+        "test_accuracy": accuracy,
+        "test_loss": 0.2,
+        "seconds": 1.0,
+        "undone": undone,
+    }
+
+
+def whole_grid(path: Path) -> None:
+    """A store with all 1,080 cells, three seeds at one layer, 12 curves, and functions of one's own."""
+    rng = np.random.default_rng(3)
+    with Store(path) as store:
+        additions: list[tuple[Row, str | None, bytes | None]] = []
+        for known in paper_grid():
+            assert known.gamma is not None
+            for seed in range(3 if known.hidden_layers == 1 else 1):
+                activation: Any = known.activation
+                task = Cell(known.function, activation, known.hidden_layers, float(known.gamma), seed).task()
+                off = float(rng.normal(0, 0.5))
+                if known.ft_accuracy is None or known.lwt_accuracy is None:
+                    made = row(task, None, failed="the loss was not finite in epoch 2 of layer 1")
+                else:
+                    made = row(task, min(known.ft_accuracy + off, 99.99), lwt=known.lwt_accuracy + off)
+                additions.append((made, json.dumps([epoch(1, 90.0)]), None))
+        for text in ("p*tan(q*x + r)", "p*sec(q*x + r) where q in [-10, 10] and r in [-10, 10]"):
+            for gamma in range(-5, 1):
+                task = Cell(text, "relu", 1, float(gamma)).task()
+                reason = "the final accuracy, 9.80 %, is no better than chance" if gamma > -3 else None
+                additions.append((row(task, 9.8 if reason else 90.0 + gamma, failed=reason), None, None))
+        store.add_all(additions)
+        for hidden in (128, 256, 512, 1024):
+            for pairs in (200, 400, 800):
+                top = 100 * min(1.0, hidden / pairs)
+                curve(store, hidden, pairs, (top * (1 - np.exp(-np.arange(600) / 80))).tolist())

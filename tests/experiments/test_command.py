@@ -1,0 +1,116 @@
+"""`ftnn reproduce` and `ftnn store`, as a person calls them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ftnn.cli import app
+from ftnn.experiments import Store, _command
+from tests.experiments.quick import Inline, cell, run_inline
+
+QUICK = ["--data", "mnist:200", "--width", "8", "--epochs", "2", "--fine-tuning-epochs", "2"]
+
+
+@pytest.fixture(autouse=True)
+def inline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No worker processes, and a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(_command, "LocalExecutor", _inline)
+
+
+def _inline(jobs: int | None) -> Inline:
+    return Inline()
+
+
+def ftnn(*arguments: str) -> Any:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_one_chain_is_layer_wise_once_and_fine_tuned_three_times() -> None:
+    command = ["reproduce", "mnist", "--layers", "1,5,10", "--functions", "F03", "--activations", "logistic"]
+    done = ftnn(*command, "--gammas", "-2", *QUICK)
+    assert done.exit_code == 0, done.output
+    listed = json.loads(ftnn("store", "list", "--json").stdout)
+    assert listed["stages"] == {"lwt": 10, "ft": 3}
+    assert [each["hidden_layers"] for each in listed["cells"]] == [1, 5, 10]
+    shown = ftnn("store", "list").stdout
+    assert "10 stages of layer-wise training and 3 of fine-tuning, each once" in shown
+
+
+def test_results_as_json_are_those_of_fit() -> None:
+    done = ftnn(
+        *("reproduce", "mnist", "--layers", "2", "--functions", "F12", "--activations", "logistic"),
+        *("--gammas", "-2", *QUICK, "--json"),
+    )
+    (found,) = json.loads(done.stdout)["cells"]
+    chosen = cell("F12", 2)
+    with Store("other.sqlite") as store:
+        run_inline([chosen], store)
+        (row,) = store.rows([chosen.task().key])
+    assert (found["digest"], found["failed"]) == (row.digest, row.failed)
+    assert found["paper_ft_accuracy"] is None
+
+
+def test_what_the_paper_has_stands_beside() -> None:
+    csv = "hidden_layers,function,activation,gamma,lwt_accuracy,ft_accuracy,seed,seconds,failed,digest\n"
+    Path("r.csv").write_text(csv + f"1,F07,logistic,0,98.13,98.11,0,20.5,,{'a' * 64}\n")
+    assert "1 rows, 1 of them new" in ftnn("store", "import", "r.csv").stdout
+    assert "1 rows, 0 of them new" in ftnn("store", "import", "r.csv").stdout
+    done = ftnn("reproduce", "mnist", "--layers", "1", "--functions", "F07", "--activations", "logistic")
+    assert done.stdout.splitlines()[1].split() == [
+        *("F07", "logistic", "1", "0", "0", "98.13", "98.11", "97.99", "97.99", "20.5")
+    ]
+
+
+def test_curves_of_pi() -> None:
+    done = ftnn("reproduce", "pi", "--hidden", "4", "--pairs", "5,6", "--epochs", "3", "--json")
+    curves = json.loads(done.stdout)["curves"]
+    assert [(each["pairs"], each["epochs"], each["failed"]) for each in curves] == [
+        (5, 3, None),
+        (6, 3, None),
+    ]
+    assert ftnn("reproduce", "pi", "--hidden", "4", "--pairs", "5", "--epochs", "3").exit_code == 0
+    done = ftnn("store", "export", "p.csv", "--what", "pi")
+    assert "0 rows in p.csv" in done.stdout
+    assert "2 stages with other settings than the paper's are not in it" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["reproduce", "mnist", "--functions", "F99"], "'F99' is not in the catalogue"),
+        (["reproduce", "mnist", "--gammas", "x"], "'x' is not allowed"),
+        (["reproduce", "mnist", "--jobs", "2", "--ray", "auto"], "give one of them"),
+        (["reproduce", "mnist", "--store", "no/a.sqlite"], "does the folder exist"),
+        (["reproduce", "mnist", "--data", "cifar"], "mnist:N"),
+        (["reproduce", "mnist", "--epochs", "-1"], "must be two numbers"),
+        (["reproduce", "pi", "--hidden", "0"], "1 or more"),
+        (["store", "list"], "there is no store ftnn.sqlite"),
+        (["store", "export", "a.csv"], "there is no store ftnn.sqlite"),
+        (["store", "import", "no.csv"], "cannot be read"),
+    ],
+)
+def test_bad_input_is_told_without_a_traceback(arguments: list[str], said: str) -> None:
+    done = ftnn(*arguments)
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.output
+
+
+def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(Inline):
+        def events(self, seconds: float) -> Any:
+            raise KeyboardInterrupt
+
+    def interrupted(jobs: int | None) -> Inline:
+        return Interrupted()
+
+    monkeypatch.setattr(_command, "LocalExecutor", interrupted)
+    done = ftnn("reproduce", "mnist", "--layers", "1", "--functions", "F03", *QUICK)
+    assert done.exit_code == 130
+    assert "the same command goes on from there" in done.stderr
