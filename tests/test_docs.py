@@ -2,14 +2,18 @@
 
 import importlib
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
+from ftnn.cli import app
 from ftnn.formula._ops import OPS, Op
-from tests.documents import PAGES, ROOT, blocks, run
+from tests.documents import PAGES, README, ROOT, blocks, run
 
 LANGUAGE = ROOT / "docs" / "formulas.md"
 
@@ -91,3 +95,26 @@ def test_every_public_name_that_is_mentioned_exists():
                 if not hasattr(value, name):
                     importlib.import_module(dotted.rpartition(".")[0])
                 value = getattr(value, name)
+
+
+def commands() -> list[tuple[str, str]]:
+    """Each `ftnn …` of a console block, with the document that it stands in."""
+    found: list[tuple[str, str]] = []
+    for page in (README, ROOT / "CONTRIBUTING.md", *PAGES):
+        fenced = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+        lines = [line for kind, block in fenced if kind in ("", "console") for line in block.splitlines()]
+        found += [(page.name, line) for line in lines if line.startswith("ftnn ")]
+    return found
+
+
+def test_there_are_commands_to_check():
+    assert len(commands()) > 30
+
+
+@pytest.mark.parametrize(("page", "line"), commands())
+def test_a_command_that_is_shown_can_be_given(page: str, line: str):
+    _, *arguments = shlex.split(line.split(" > ")[0], comments=True)
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        command = command.commands[arguments.pop(0)]
+    command.make_context(line, arguments)  # raises a usage error for what the command does not take
