@@ -61,6 +61,14 @@ def test_every_block_runs_and_prints_what_it_says(
     run(page)
 
 
+def test_python_that_is_not_run_is_for_a_gpu():
+    kinds = {
+        page.name: set(re.findall(r"^```(\w+)", page.read_text("utf-8"), re.MULTILINE)) for page in PAGES
+    }
+    assert kinds.pop("triton.md") == {"console", "py"}
+    assert set[str]().union(*kinds.values()) <= {"console", "math", "python", "text"}
+
+
 def row(op: Op) -> str:
     """The operation as the table of the formula language has it."""
     arguments = "abc"[: op.arity]
