@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run test check static format clean
+.PHONY: help run test check static format docs dist clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -27,6 +27,13 @@ static: $(READY)
 format: $(READY)  ## rewrite the code as ruff wants it
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: $(READY)  ## the documentation site, in build/site
+	$(BIN)/mkdocs build
+
+dist: $(READY)  ## a wheel and a source distribution, in dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
 
 clean:  ## remove all that make has made, .venv too
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

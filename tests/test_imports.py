@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 
 HEAVY = {"sympy", "scipy", "numba", "llvmlite", "sklearn", "matplotlib", "pandas", "typer", "rich", "mpmath"}
 
@@ -37,3 +38,10 @@ def test_every_name_of_the_package_is_there():
     for module in (ftnn, ftnn.training):
         for name in dir(module):
             assert getattr(module, name) is not None or name.startswith("__")
+
+
+def test_a_store_is_listed_and_reported_without_torch(tmp_path: Path):
+    made = f"import os; os.chdir({str(tmp_path)!r}); from ftnn.experiments import Store; Store('a').close()"
+    for given in (["store", "list", "--store", "a"], ["report", "--store", "a", "--out", "b.html"]):
+        run = f"from ftnn.cli import app; app({given}, standalone_mode=False)"
+        assert "torch" not in loaded_by(f"{made}\n{run}")

@@ -1,40 +1,21 @@
 """The README is true: its code runs, from top to bottom, and prints what the README says it prints."""
 
-import contextlib
-import io
 import re
 from pathlib import Path
 
 import pytest
-import torch
 
 import ftnn
 from ftnn.formula._ops import FUNCTIONS
+from tests.documents import README, blocks, run
 
-TEXT = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
-
-
-def blocks() -> list[tuple[str, str | None]]:
-    """Each Python block, and what a text block right behind it says that it prints."""
-    pattern = r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```\n)?"
-    return [(code, printed or None) for code, printed in re.findall(pattern, TEXT, re.DOTALL | re.MULTILINE)]
+TEXT = README.read_text("utf-8")
 
 
 def test_every_block_runs_and_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)  # where it saves its model
-    torch.manual_seed(0)
-    namespace: dict[str, object] = {}
-    found = blocks()
-    assert len(found) == TEXT.count("```python") > 8
-    for code, expected in found:
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(compile(code, "README.md", "exec"), namespace)
-        assert printed.getvalue() == (expected or ""), code
-
-
-def test_a_text_block_stands_right_behind_code():
-    assert TEXT.count("```text") == sum(printed is not None for _, printed in blocks())
+    assert len(blocks(TEXT)) > 8
+    run(README)
 
 
 def test_the_first_screen_says_what_it_is_and_how_to_run_it():
@@ -42,7 +23,7 @@ def test_the_first_screen_says_what_it_is_and_how_to_run_it():
     assert "every connection is a trainable function instead of a weight" in screen
     assert "make run" in screen
     assert "make test" in screen
-    code, _ = blocks()[0]
+    code, _ = blocks(TEXT)[0]
     assert len(code.splitlines()) <= 12
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ftnn.experiments import Cell, PiCell, Store
-from ftnn.experiments._execute import Job, Outcome, Progress, execute
+from ftnn.experiments._execute import execute
+from ftnn.experiments._jobs import Job, Outcome, Progress
 from ftnn.experiments._scheduler import Event, run
 from ftnn.experiments._tasks import Task
 

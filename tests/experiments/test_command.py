@@ -20,7 +20,11 @@ QUICK = ["--data", "mnist:200", "--width", "8", "--epochs", "2", "--fine-tuning-
 def inline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No worker processes, and a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(_command, "LocalExecutor", lambda jobs: Inline())
+    monkeypatch.setattr(_command, "LocalExecutor", _inline)
+
+
+def _inline(jobs: int | None) -> Inline:
+    return Inline()
 
 
 def ftnn(*arguments: str) -> Any:
@@ -103,7 +107,10 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
         def events(self, seconds: float) -> Any:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(_command, "LocalExecutor", lambda jobs: Interrupted())
+    def interrupted(jobs: int | None) -> Inline:
+        return Interrupted()
+
+    monkeypatch.setattr(_command, "LocalExecutor", interrupted)
     done = ftnn("reproduce", "mnist", "--layers", "1", "--functions", "F03", *QUICK)
     assert done.exit_code == 130
     assert "the same command goes on from there" in done.stderr

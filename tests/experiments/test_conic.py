@@ -13,14 +13,8 @@ from typer.testing import CliRunner
 from ftnn.cli import app
 from ftnn.errors import FtnnError
 from ftnn.experiments import Store
-from ftnn.experiments._conic import (
-    decide,
-    learned_quadric,
-    points,
-    rays_again,
-    solve,
-    unit_sums,
-)
+from ftnn.experiments._conic import solve
+from ftnn.experiments._conic_learned import decide, learned_quadric, points, rays_again, unit_sums
 from ftnn.experiments._conic_problems import PROBLEMS, Array, Quadric
 from ftnn.experiments._conic_rays import Units, check_rays, draw_units
 from ftnn.experiments._conic_results import conic_cells, run_conic, write_conic

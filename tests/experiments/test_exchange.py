@@ -11,7 +11,7 @@ import pytest
 from ftnn.errors import DataError, FtnnError
 from ftnn.experiments import Cell, PiCell, Store
 from ftnn.experiments._exchange import MNIST_COLUMNS, PI_COLUMNS, export, import_file
-from ftnn.experiments._execute import Outcome
+from ftnn.experiments._jobs import Outcome
 from ftnn.training import Pass
 from tests.experiments.quick import cell, digests, run_inline
 

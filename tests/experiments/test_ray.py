@@ -22,7 +22,7 @@ import sys
 import ray
 from ray.cluster_utils import Cluster
 from ftnn.experiments import Store, run
-from ftnn.experiments._execute import Progress
+from ftnn.experiments._jobs import Progress
 from ftnn.experiments._ray import RayExecutor
 from tests.experiments.quick import Quiet
 from tests.experiments.test_ray import CELLS

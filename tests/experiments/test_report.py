@@ -201,7 +201,7 @@ def test_the_whole_grid_makes_one_page_and_reads_few_parameters(
     monkeypatch.setattr(Store, "arrays", lambda self, key: read.append(key) or arrays(self, key))  # pyright: ignore
     with Store(tmp_path / "s.sqlite") as store:
         stored.cell(
-            store, "F01", "logistic", 1, -1.5, ft=99.0, arrays={"hidden.0.theta.p": np.ones((4, 3), "f4")}
+            store, "F01", "logistic", 1, -1.5, ft=99.0, arrays={"hidden.0.theta.p": np.ones((784, 3), "f4")}
         )
         first = page(collect(store))
         assert store.arrays(read[0]) is not None  # the best of F01

@@ -130,7 +130,8 @@ def test_formulas_are_written_for_browsers():
 def test_found_functions_are_the_strongest_connections(store: Store):
     rng = np.random.default_rng(0)
     p = rng.uniform(-0.1, 0.1, (784, 128)).astype(np.float32)
-    p[300, 5] = 2.0  # p²x changes by 4 between 0 and 1
+    p[298, 5] = 2.0  # p²x changes by 4 between 0 and 1
+    p[0, 7] = 3.0  # stronger, but in a corner that is always dark
     arrays = {"hidden.0.theta.p": p, "hidden.0.bias": np.zeros(128, np.float32)}
     stored.cell(store, "F01", "relu", 1, -2, ft=96.0, lwt=96.0, arrays=arrays)
     stored.cell(store, "F01", "tanh", 1, -1, ft=97.0, lwt=96.0)  # better, but without parameters

@@ -16,7 +16,8 @@ import pytest
 
 from ftnn.errors import FtnnError
 from ftnn.experiments import Cell, LocalExecutor, PiCell, Store, run
-from ftnn.experiments._execute import Job, Progress, execute, network_of, problem_of
+from ftnn.experiments._execute import execute, network_of, problem_of
+from ftnn.experiments._jobs import Job, Progress
 from ftnn.experiments._scheduler import Broken, Event, Lost
 from ftnn.experiments._tasks import Task
 from ftnn.training import digest, fit

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from ftnn.experiments import Store, StoreError
-from ftnn.experiments._execute import Checkpoint, Outcome
+from ftnn.experiments._jobs import Checkpoint, Outcome
 from ftnn.training import Epoch
 from tests.experiments.quick import cell
 

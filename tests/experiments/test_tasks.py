@@ -9,7 +9,7 @@ import pytest
 from ftnn.errors import FormulaError, FtnnError
 from ftnn.experiments import Cell, PiCell, mnist_cells, pi_cells
 from ftnn.experiments._grids import FUNCTIONS, split
-from ftnn.experiments._tasks import Task, as_text, function_of, images, task_of, with_chains
+from ftnn.experiments._tasks import ACTIVATIONS, Task, as_text, function_of, images, task_of, with_chains
 from ftnn.formula import catalogue
 
 CELL = Cell("F12", "tanh", 5, -3)
@@ -148,3 +148,9 @@ def test_data_by_name(data: str, count: int | None) -> None:
 
 def test_the_catalogues_functions_are_the_papers() -> None:
     assert len(FUNCTIONS) == 20
+
+
+def test_the_activations_are_those_of_networks() -> None:
+    from ftnn.nn import _network
+
+    assert tuple(_network.ACTIVATIONS) == ACTIVATIONS

@@ -281,3 +281,9 @@ def test_numbers_that_are_not_real_do_not_stop_sympy():
     f = Function("where(sqrt(-1) < x, p, q*x)")
     assert f.derivative("q") == sympy.Symbol("x")  # as NaN, which compares as nothing
     assert f(2.0, p=1.0, q=3.0) == 6
+
+
+@pytest.mark.parametrize("given", [{"init": {"p": (0, 10**400)}}, {"constants": {"q": (10**400,)}}])
+def test_numbers_beyond_floats_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(FormulaError, match="must be"):
+        Function("p*x + q", **given)

@@ -9,7 +9,7 @@ import contourpy
 import numpy as np
 
 from ftnn.experiments import _svg
-from ftnn.experiments._conic import decide, points, unit_sums
+from ftnn.experiments._conic_learned import decide, points, unit_sums
 from ftnn.experiments._conic_problems import Array, Problem
 from ftnn.experiments._svg import Frame
 

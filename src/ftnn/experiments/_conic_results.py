@@ -10,12 +10,12 @@ from typing import Any
 
 from ftnn import _atomic
 from ftnn.errors import FtnnError
-from ftnn.experiments._conic import learned_quadric, rays_again
 from ftnn.experiments._conic_figure import boundary
+from ftnn.experiments._conic_learned import learned_quadric, rays_again
 from ftnn.experiments._conic_problems import PROBLEMS, Array, Problem, Quadric
 from ftnn.experiments._conic_rays import RayCheck
-from ftnn.experiments._execute import Job, execute
 from ftnn.experiments._grids import split
+from ftnn.experiments._jobs import Job
 from ftnn.experiments._store import Row, Store
 from ftnn.experiments._tasks import ConicCell
 from ftnn.experiments._versions import versions
@@ -63,6 +63,8 @@ def run_conic(store: Store, cells: Iterable[ConicCell]) -> list[ConicResult]:
     done = store.done(tasks)
     for key, task in tasks.items():
         if key not in done:
+            from ftnn.experiments._execute import execute  # only now: it loads torch
+
             store.record(task, execute(Job(task), lambda progress: None), versions())
     return [found for row in store.rows(tasks) if (found := conic_result(store, row)) is not None]
 

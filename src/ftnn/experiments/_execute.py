@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 import torch
 
 from ftnn.data import mnist, pi_digits
 from ftnn.experiments._conic import solve
-from ftnn.experiments._tasks import Cell, ConicCell, PiCell, Task, function_of, images
+from ftnn.experiments._jobs import Checkpoint, Job, Kept, Outcome, Progress
+from ftnn.experiments._tasks import Cell, ConicCell, PiCell, function_of, images
 from ftnn.nn import MemoryNetwork, Network
 from ftnn.training import Epoch, History, Pass, digest, fit_sequence, initialise
 from ftnn.training._checkpoint import Position, State
@@ -23,67 +23,6 @@ from ftnn.training._run import Run
 
 SECONDS_BETWEEN = 0.5
 """Where epochs are shorter than this, not each of them is told."""
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A stage that is done, as far as those after it need it."""
-
-    epochs: tuple[Epoch, ...]
-    failed: str | None
-    advice: str | None
-    loss: float | None
-    """Of its last epoch that was kept: fine-tuning compares its first with it."""
-    arrays: dict[str, Array]
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A stage in hand, at the end of an epoch."""
-
-    notes: dict[str, Any]
-    """Plain data: where it is and what it did until then."""
-    arrays: dict[str, Array]
-
-
-@dataclass(frozen=True)
-class Job:
-    """A stage to run, with all that it needs."""
-
-    task: Task
-    before: tuple[Kept, ...] = ()
-    """The stages that lead to it, up to the first that failed."""
-    checkpoint: Checkpoint | None = None
-
-
-@dataclass(frozen=True)
-class Progress:
-    """An epoch of a stage is done."""
-
-    key: str
-    epoch: int
-    loss: float
-    accuracy: float | None
-    checkpoint: Checkpoint
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A stage that is done."""
-
-    key: str
-    epochs: tuple[Epoch | Pass, ...]
-    failed: str | None
-    advice: str | None
-    loss: float | None
-    arrays: dict[str, Array]
-    """What the stage trained: a layer and the output layer above it, or all."""
-    lwt_accuracy: float | None
-    ft_accuracy: float | None
-    digest: str
-    """Of the whole network; for the last stage of a cell, what `ftnn train` says."""
-    seconds: float
-    """Processor time."""
 
 
 Tell = Callable[[Progress], None]

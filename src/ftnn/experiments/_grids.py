@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 from ftnn.data import paper_best
 from ftnn.errors import FtnnError
-from ftnn.experiments._tasks import Cell, PiCell, function_of
+from ftnn.experiments._tasks import ACTIVATIONS, Cell, PiCell, function_of
 from ftnn.formula import catalogue
-from ftnn.nn._network import ACTIVATIONS
 
 LAYERS = (1, 5, 10)
 GAMMAS = (0, -1, -2, -3, -4, -5)

@@ -13,7 +13,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from ftnn.errors import FtnnError
-from ftnn.experiments._execute import Job, Progress, execute
+from ftnn.experiments._jobs import Job, Progress
 from ftnn.experiments._scheduler import Broken, Event, Lost
 
 # A forked child would inherit locks that some thread holds, and torch's thread pool without its threads.
@@ -92,6 +92,8 @@ def _serve(pipe: Connection[Any, Any]) -> None:
     """Run jobs until the other end is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that a person talks to
     import torch
+
+    from ftnn.experiments._execute import execute  # only here: it loads torch
 
     torch.set_num_threads(1)
     with contextlib.suppress(EOFError, OSError):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ftnn.errors import FtnnError
-from ftnn.experiments._execute import Job, Outcome, Progress, execute
+from ftnn.experiments._jobs import Job, Outcome, Progress
 from ftnn.experiments._scheduler import Broken, Event, Lost
 
 
@@ -74,6 +74,8 @@ class RayExecutor:
 def _stream(job: Job) -> Iterator[Progress | Outcome | Broken]:
     """What a stage has to say, as it says it."""
     import torch
+
+    from ftnn.experiments._execute import execute
 
     torch.set_num_threads(1)
     said: queue.Queue[Progress | Outcome | Broken] = queue.Queue()

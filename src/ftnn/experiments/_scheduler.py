@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ftnn.errors import FtnnError
-from ftnn.experiments._execute import Job, Kept, Outcome, Progress
+from ftnn.experiments._jobs import Job, Kept, Outcome, Progress
 from ftnn.experiments._store import Store
 from ftnn.experiments._tasks import Task, with_chains
 from ftnn.experiments._versions import versions

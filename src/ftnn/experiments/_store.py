@@ -16,7 +16,7 @@ from typing import Any
 import safetensors.numpy
 
 from ftnn.errors import FtnnError
-from ftnn.experiments._execute import Checkpoint, Kept, Outcome
+from ftnn.experiments._jobs import Checkpoint, Kept, Outcome
 from ftnn.experiments._tasks import AnyCell, Task, as_text, task_of
 from ftnn.training import Epoch, Pass
 

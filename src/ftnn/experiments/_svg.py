@@ -42,15 +42,17 @@ class Frame:
 def path(frame: Frame, x: Array, y: Array, close: bool = False) -> str:
     """The `d` of a line; points that are not finite part it, and what is far outside is cut near the edge."""
     span = frame.y[1] - frame.y[0]
+    x, y = np.asarray(x, float), np.asarray(y, float)
+    whole = np.isfinite(x) & np.isfinite(y)
+    with np.errstate(all="ignore"):
+        across = frame.to_x(x).tolist()
+        down = frame.to_y(np.clip(y, frame.y[0] - span, frame.y[1] + span)).tolist()
     parts: list[str] = []
     command = "M"
-    for a, b in zip(np.asarray(x, float).tolist(), np.asarray(y, float).tolist(), strict=True):
-        if not (math.isfinite(a) and math.isfinite(b)):
-            command = "M"
-            continue
-        b = min(max(b, frame.y[0] - span), frame.y[1] + span)
-        parts.append(f"{command}{_n(frame.to_x(a))} {_n(frame.to_y(b))}")
-        command = "L"
+    for a, b, is_there in zip(across, down, whole.tolist(), strict=True):
+        if is_there:
+            parts.append(f"{command}{_n(a)} {_n(b)}")
+        command = "L" if is_there else "M"
     return "".join(parts) + ("Z" if close and parts else "")
 
 

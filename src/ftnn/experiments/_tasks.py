@@ -12,19 +12,23 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ftnn.errors import FtnnError
 from ftnn.experiments._conic_problems import PROBLEMS
 from ftnn.formula import Function, as_function, catalogue
-from ftnn.nn import Activation
-from ftnn.nn._network import ACTIVATIONS
 from ftnn.training import Settings
+
+if TYPE_CHECKING:
+    from ftnn.nn import Activation
 
 RESULTS = 1
 """The version of the results: raised when training gives other numbers than before. Part of every key."""
 
 Kind = Literal["lwt", "ft", "pi", "conic"]
+
+ACTIVATIONS: tuple[Activation, ...] = ("logistic", "relu", "tanh")
+"""The paper's: all that networks have."""
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ import platform
 from functools import cache
 from importlib import metadata
 
-import llvmlite.binding
-
 _PACKAGES = ("ftnn", "torch", "numpy", "numba", "llvmlite", "scipy")
 
 
 @cache
 def versions() -> dict[str, str]:
+    import llvmlite.binding  # only now: it loads LLVM
+
     found = {name: metadata.version(name) for name in _PACKAGES}
     return {**found, "python": platform.python_version(), "cpu": str(llvmlite.binding.get_host_cpu_name())}

@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import IO, Any
 
-from ftnn.experiments._conic import POINTS
-from ftnn.experiments._execute import Outcome, Progress
+from ftnn.experiments._conic_learned import POINTS
+from ftnn.experiments._jobs import Outcome, Progress
 from ftnn.experiments._tasks import Cell, ConicCell, PiCell, Task
 
 

@@ -274,7 +274,7 @@ def _checked_constants(
             )
         try:
             checked[name] = tuple(float(value) for value in values)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise FormulaError(
                 f"the constant {name!r} must be given as the numbers it is drawn from, such as (-1, 1), "
                 f"not {values!r}",
@@ -304,7 +304,7 @@ def _checked_ranges(
             )
         try:
             low, high = (float(bound) for bound in given)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise FormulaError(
                 f"the initial range of {name!r} must be (low, high), not {given!r}", **_place(formula, name)
             ) from None

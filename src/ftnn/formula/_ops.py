@@ -151,7 +151,7 @@ _ROWS = (
     _compare("eq", "==", "equal", "Eq"),
     _compare("ne", "!=", "not_equal", "Ne"),
     Op("where", ("0", "where(a, 1, 0)", "where(a, 0, 1)"), "where", "where", "where", "tl.where", "where",
-       (_REAL, _REAL, _REAL), about="where(condition, a, b): a where the condition holds, else b"),
+       (_REAL, _REAL, _REAL), about="b where the condition a holds, else c"),
     _unary("exp", "exp(a)"),
     _unary("log", "1/a", domain=(0.3, 3.0), singular="a"),
     _unary("log1p", "1/(1 + a)", llvm=_LOG1P, triton=_LOG1P, sympy="log(1 + a)", domain=(-0.5, 3.0),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +159,8 @@ def train(
         model = out / "model.safetensors"
         save(net, model, notes={"preparation": asdict(found.preparation), "result": asdict(result)})
         _write(out / "history.json", history.to_json())
-    is_papers = data == "mnist" and width == 128 and settings.get("solver", "layerwise") != "joint"
+    made = replace(Settings(**{n: v for n, v in settings.items() if n != "engine"}), gamma=gamma, seed=seed)
+    is_papers = data == "mnist" and width == 128 and made == Settings(gamma=gamma, seed=seed)
     return Trained(result, history, _paper(result) if is_papers else None, model)
 
 

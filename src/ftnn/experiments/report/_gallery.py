@@ -110,7 +110,9 @@ def _limits(curves: Array) -> tuple[float, float]:
 
 # --- what training found ---
 
-_LOOKED = np.linspace(0, 1, 5)  # a hidden unit's and a pixel's usual range
+_LOOKED = np.linspace(0, 1, 5)  # a pixel's range
+# The middle of an image. Pixels at its border are always dark: nothing was learned there.
+_MIDDLE = (28 * np.arange(8, 20)[:, None] + np.arange(8, 20)).ravel()
 
 
 def found(store: Store, rows: Iterable[Row]) -> list[Found]:
@@ -145,8 +147,8 @@ def _rank(row: Row) -> tuple[int, float]:
 def _strongest(row: Row, function: Function, arrays: Mapping[str, Array]) -> Found:
     """The connections of the first layer whose signal changes most between a dark and a bright pixel, each of
     another unit."""
-    values = {name: arrays[f"hidden.0.theta.{name}"] for name in function.parameters}
-    values |= {name: arrays[f"hidden.0.constants.{name}"] for name in function.constants}
+    values = {name: arrays[f"hidden.0.theta.{name}"][_MIDDLE] for name in function.parameters}
+    values |= {name: arrays[f"hidden.0.constants.{name}"][_MIDDLE] for name in function.constants}
     looked = np.broadcast_to(
         function(_LOOKED[:, None, None], **values), (len(_LOOKED), *next(iter(values.values())).shape)
     )

@@ -18,6 +18,7 @@ from ftnn.experiments import _svg
 from ftnn.experiments._conic_results import ConicResult, conic_result, figure
 from ftnn.experiments._grids import FUNCTIONS, LAYERS
 from ftnn.experiments._store import Row, Store
+from ftnn.experiments._tasks import ACTIVATIONS
 from ftnn.experiments.report._claims import Claim, claims
 from ftnn.experiments.report._custom import Custom, custom
 from ftnn.experiments.report._gallery import Found, Shown, found, gallery
@@ -26,7 +27,6 @@ from ftnn.experiments.report._pi import Curve, curves, panels
 from ftnn.experiments.report._summary import BIN, EDGE, Summary, differences, histogram, summarise
 from ftnn.experiments.report._time import Times, times
 from ftnn.formula import catalogue
-from ftnn.nn._network import ACTIVATIONS
 
 ACTIVATION_NAMES = {"logistic": "Logistic", "relu": "ReLU", "tanh": "Tanh"}
 
