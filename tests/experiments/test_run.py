@@ -235,6 +235,8 @@ def ftnn(*arguments: str, cwd: Path) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        # Tests that run in the background of a shell have Ctrl-C turned off, and pass that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 

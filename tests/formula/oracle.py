@@ -27,6 +27,11 @@ def _gauss(a: Any) -> Any:
     return mpmath.exp(-(a**2))
 
 
+def _divided(a: Any, b: Any) -> Any:
+    """Not a number where arrays have none either: in a branch that is not taken, it does not matter."""
+    return a / b if b else mpmath.nan
+
+
 def _positive(a: Any) -> Any:
     return max(a, mpmath.mpf(0))
 
@@ -35,7 +40,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
-    "div": operator.truediv,
+    "div": _divided,
     "pow": mpmath.power,
     "lt": operator.lt,
     "le": operator.le,

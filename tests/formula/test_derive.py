@@ -293,3 +293,9 @@ def test_names_with_a_meaning_in_the_rules_are_not_confused_with_it():
     function = Function("a/b + c*a**b*x")
     slope = evaluate(function.slope("b"), {"a": 2.0, "b": 3.0, "c": 0.5, "x": 1.5})
     assert slope == pytest.approx(-2 / 9 + 0.5 * 1.5 * 8 * np.log(2))
+
+
+def test_what_is_lowered_may_divide_by_zero_where_nobody_looks():
+    """tanh at 0, as kernels without it write it."""
+    for backend in BACKENDS:
+        assert oracle.evaluate(lower(parse("tanh(x)"), backend), {"x": 0.0}) == 0
