@@ -56,9 +56,15 @@ def test_another_function_is_generated_code(taken: Counter[str], name: str, dtyp
     assert taken == {"cpu": 1, "cpu backward": 1}
 
 
-def test_a_precision_that_kernels_lack_is_the_references(taken: Counter[str]):
+def test_half_precision_is_computed_by_the_kernels_of_float32(taken: Counter[str]):
     run(ftnn.nn.Transfer(4, 5, "F12", dtype=torch.bfloat16), torch.bfloat16)
-    assert taken == {"reference": 1, "reference backward": 1}
+    assert taken == {"cpu": 1, "cpu backward": 1}
+
+
+def test_where_kernels_do_not_reach_is_the_reference(taken: Counter[str]):
+    x, matrices = torch.zeros(2, 4, dtype=torch.bfloat16), [torch.zeros(4, 5, dtype=torch.bfloat16)] * 3
+    transfer(ftnn.catalogue["F12"], x, matrices)
+    assert taken == {"reference": 1}
 
 
 @pytest.mark.parametrize("name", ["F03", "F12"])
@@ -78,9 +84,9 @@ def test_products_that_would_overflow_are_generated_code(taken: Counter[str]):
 
 
 def test_a_path_by_name_that_cannot_be_taken_is_an_error():
-    layer = ftnn.nn.Transfer(4, 5, "F12", dtype=torch.bfloat16, backend="cpu")
-    with pytest.raises(FtnnError, match="bfloat16"):
-        layer(torch.zeros(1, 4, dtype=torch.bfloat16))
+    layer = ftnn.nn.Transfer(4, 5, "F12", device="meta", backend="cpu")
+    with pytest.raises(FtnnError, match="meta"):
+        layer(torch.zeros(1, 4, device="meta"))
 
 
 def test_all_paths_agree():

@@ -97,9 +97,11 @@ class Store:
             raise self._explained(error) from error
 
     def _open(self) -> None:
-        mark = int(self._db.execute("PRAGMA application_id").fetchone()[0])
-        version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
-        tables = int(self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+        # In one statement: another process may be making it at this moment.
+        mark, version, tables = self._db.execute(
+            "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) "
+            "FROM pragma_application_id, pragma_user_version"
+        ).fetchone()
         if mark != _MARK and tables:
             raise StoreError(f"{self.path} is a database, but no store of ftnn; name another file")
         if version > VERSION:
