@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -129,6 +130,22 @@ class TestCheckpoints:
             assert again.digest == whole.digest
             assert [e.loss for e in again.epochs] == [e.loss for e in whole.epochs]
             assert [e.epoch for e in again.epochs] == list(range(1, 10))
+
+
+class TestClaims:
+    def test_of_a_process_that_was_killed_are_free_at_once(self, store: Store) -> None:
+        gone = subprocess.Popen([sys.executable, "-c", ""])
+        gone.wait()
+        task = cell().task()
+        store.claim([part.key for part in (*task.chain, task)], f"{socket.gethostname()} {gone.pid} x", 1e9)
+        assert run_inline([cell()], store).ran == [*task.chain, task]
+
+    def test_of_the_living_and_of_other_machines_hold(self, store: Store) -> None:
+        alive, elsewhere = f"{socket.gethostname()} {os.getppid()} x", "another-machine 1 x"
+        store.claim(["a"], alive, 1e9)
+        store.claim(["b"], elsewhere, 1e9)
+        run_inline([cell()], store)
+        assert sorted(store.owners()) == sorted([alive, elsewhere])
 
 
 class _Clumsy(Inline):

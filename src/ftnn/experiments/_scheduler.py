@@ -89,6 +89,7 @@ class _Grid:
     def __init__(self, wanted: list[Task], store: Store, watcher: Watcher):
         self._store, self._watcher = store, watcher
         self._owner = f"{socket.gethostname()} {os.getpid()} {uuid.uuid4().hex[:8]}"
+        self._forget_the_dead()
         self._versions = versions()
         # A cell that is done needs none of its stages: they may not be here, if it was imported.
         recorded = store.done(task.key for task in wanted)
@@ -101,6 +102,13 @@ class _Grid:
         self._renewed = time.monotonic()
         self._looked = 0.0
         self._done = len(with_chains(wanted)) - len(self._waiting)
+
+    def _forget_the_dead(self) -> None:
+        """What processes of this machine had claimed when they were killed need not wait for its end."""
+        for owner in self._store.owners():
+            host, pid, *_ = (*owner.split(" "), "")
+            if host == socket.gethostname() and pid.isdecimal() and not _is_alive(int(pid)):
+                self._store.release(owner)
 
     def run(self, executor: Executor) -> None:
         self._watcher.begin(list(self._waiting.values()), self._done, executor.slots)
@@ -195,3 +203,13 @@ class _Grid:
         if time.monotonic() - self._renewed > LEASE / 3:
             self._renewed = time.monotonic()
             self._store.claim(self._running, self._owner, LEASE)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # another user's
+    return True

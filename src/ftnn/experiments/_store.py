@@ -286,6 +286,10 @@ class Store:
         not_free = {key for (key,) in taken}
         return [key for key in keys if key not in not_free]
 
+    def owners(self) -> list[str]:
+        """All who have claimed something."""
+        return [owner for (owner,) in self._all("SELECT DISTINCT owner FROM claims")]
+
     def release(self, owner: str) -> None:
         """Take back all that `owner` said."""
         with self._writing():
