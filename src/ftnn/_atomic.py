@@ -36,3 +36,12 @@ def write(path: Path, content: bytes, *, durable: bool = True) -> None:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def write_or_explain(path: Path, content: bytes, error: type[Exception], what: str = "") -> None:
+    """As `write`, but a failure is an `error` that names the file; `what` it is may stand before its name."""
+    try:
+        write(path, content)
+    except (OSError, ValueError) as found:
+        reason = (found.strerror if isinstance(found, OSError) else None) or found
+        raise error(f"cannot write {what}{path}: {reason}; what was there is unchanged") from found

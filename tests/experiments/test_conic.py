@@ -143,7 +143,7 @@ def test_a_problem_is_a_task_with_a_key_of_its_own():
 def test_bad_names_and_seeds_are_refused():
     with pytest.raises(FtnnError, match=r"'parabola' is not known: allowed are three-ellipses, learn"):
         conic_cells("parabola")
-    with pytest.raises(FtnnError, match=r"--seeds '0,-1': '-1' is not allowed"):
+    with pytest.raises(FtnnError, match=r"--seeds 0,-1: '-1' is not allowed"):
         conic_cells("", "0,-1")
 
 

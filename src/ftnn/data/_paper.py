@@ -40,15 +40,27 @@ def paper_best() -> tuple[PaperCell, ...]:
 
 def paper_cell(function: str, activation: str, hidden_layers: int, gamma: int) -> PaperCell:
     """One cell of `paper_grid`."""
-    asked = (function, activation, hidden_layers, gamma)
-    for cell in paper_grid():
-        if (cell.function, cell.activation, cell.hidden_layers, cell.gamma) == asked:
-            return cell
+    found = _by_place().get((function, activation, hidden_layers, gamma))
+    if found is not None:
+        return found
     raise DataError(
         f"the paper has no network with function={function!r}, activation={activation!r}, "
         f"hidden_layers={hidden_layers!r}, gamma={gamma!r}; it has functions 'F01' to 'F20', "
         "activations 'logistic', 'relu' and 'tanh', 1, 5 and 10 hidden layers, and gammas 0 to -5"
     )
+
+
+def paper_accuracies(
+    function: str, activation: str, hidden_layers: int, gamma: float
+) -> tuple[float | None, float | None] | None:
+    """The paper's accuracies after LWT and FT, each None where it failed; None: it has no such cell."""
+    found = _by_place().get((function, activation, hidden_layers, gamma))
+    return None if found is None else (found.lwt_accuracy, found.ft_accuracy)
+
+
+@functools.cache
+def _by_place() -> dict[tuple[str, str, int, float | None], PaperCell]:
+    return {(cell.function, cell.activation, cell.hidden_layers, cell.gamma): cell for cell in paper_grid()}
 
 
 def _read(name: str, gamma: str) -> tuple[PaperCell, ...]:

@@ -8,16 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ftnn.data import paper_cell
-from ftnn.errors import DataError, FtnnError, InterruptedByUserError
+from ftnn.data._paper import paper_accuracies
+from ftnn.errors import FtnnError, InterruptedByUserError
 from ftnn.experiments import _exchange
 from ftnn.experiments._grids import mnist_cells, pi_cells
 from ftnn.experiments._local import LocalExecutor
 from ftnn.experiments._scheduler import Executor, run
-from ftnn.experiments._store import Row, Store
+from ftnn.experiments._store import Row, Store, ended
 from ftnn.experiments._tasks import Cell, PiCell, Task
 from ftnn.experiments._watch import watcher
-from ftnn.formula import catalogue
 from ftnn.training import Pass
 
 
@@ -123,13 +122,9 @@ def _line(cell: Cell, row: Row) -> Line:
 
 def papers(cell: Cell) -> tuple[float | None, float | None] | None:
     """The paper's accuracies of this cell, layer-wise and fine-tuned; None where it has no such cell."""
-    if not cell.is_papers or cell.function not in catalogue or cell.gamma != int(cell.gamma):
+    if not cell.is_papers:
         return None
-    try:
-        found = paper_cell(cell.function, cell.activation, cell.hidden_layers, int(cell.gamma))
-    except DataError:
-        return None
-    return found.lwt_accuracy, found.ft_accuracy
+    return paper_accuracies(cell.function, cell.activation, cell.hidden_layers, cell.gamma)
 
 
 @dataclass(frozen=True)
@@ -162,10 +157,7 @@ class Contents:
 def contents(path: Path) -> Contents:
     with Store(path, must_exist=True) as store:
         rows = store.rows()
-    found = [
-        (row.task.cell, row) for row in rows if row.task.kind == "ft" and isinstance(row.task.cell, Cell)
-    ]
-    lines = [_line(cell, row) for cell, row in found]
+    lines = [_line(cell, row) for cell, row in ended(rows)]
     lines.sort(
         key=lambda line: (line.cell.function, line.cell.activation, line.cell.hidden_layers, -line.cell.gamma)
     )

@@ -14,7 +14,7 @@ from ftnn.experiments._conic_figure import boundary
 from ftnn.experiments._conic_learned import learned_quadric, rays_again
 from ftnn.experiments._conic_problems import PROBLEMS, Array, Problem, Quadric
 from ftnn.experiments._conic_rays import RayCheck
-from ftnn.experiments._grids import split
+from ftnn.experiments._grids import seed_numbers, split
 from ftnn.experiments._jobs import Job
 from ftnn.experiments._store import Row, Store
 from ftnn.experiments._tasks import ConicCell
@@ -49,11 +49,7 @@ class ConicResult:
 def conic_cells(problems: str = "", seeds: str = "0") -> list[ConicCell]:
     """The problems of this list, with commas; all, if it is empty."""
     names = split(problems) or list(PROBLEMS)
-    numbers: list[int] = []
-    for text in split(seeds) or [""]:
-        if not (text.isascii() and text.isdecimal()):
-            raise FtnnError(f"--seeds {seeds!r}: {text!r} is not allowed; allowed are whole numbers from 0")
-        numbers.append(int(text))
+    numbers = seed_numbers(seeds)
     return list(dict.fromkeys(ConicCell(name, seed) for seed in numbers for name in names))
 
 

@@ -8,7 +8,6 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ import safetensors.numpy
 
 from ftnn import _atomic
 from ftnn.errors import DataError, FtnnError
-from ftnn.experiments._store import Row, Store, read_epochs
+from ftnn.experiments._store import Row, Store, ended, now, read_epochs
 from ftnn.experiments._tasks import Cell, PiCell, as_text, task_of
 from ftnn.formula import catalogue
 from ftnn.training import Pass
@@ -56,17 +55,13 @@ def export(store: Store, path: Path, what: What = "mnist", *, parameters: bool =
     elif path.suffix == ".csv":
         if what not in WHATS:
             raise FtnnError(f"{what!r} cannot be exported: allowed are {', '.join(WHATS)}")
-        lines = list(_pi_lines(store) if what == "pi" else _mnist_lines(store, what))
-        left_out = sum(not is_papers(row) for row in store.rows())
+        rows = store.rows()
+        lines = list(_pi_lines(store, rows) if what == "pi" else _mnist_lines(rows, what))
+        left_out = sum(not row.task.cell.is_papers for row in rows)
         content, count = _csv(PI_COLUMNS if what == "pi" else MNIST_COLUMNS, lines), len(lines)
     else:
         raise FtnnError(f"{path} must end in .csv or .parquet, to say what to write")
-    try:
-        _atomic.write(path, content)
-    except OSError as error:
-        raise FtnnError(
-            f"cannot write {path}: {error.strerror or error}; what was there is unchanged"
-        ) from error
+    _atomic.write_or_explain(path, content, FtnnError)
     return count, left_out
 
 
@@ -78,27 +73,12 @@ def _csv(header: Iterable[str], lines: Iterable[Iterable[Any]]) -> bytes:
     return text.getvalue().encode()
 
 
-def is_papers(row: Row) -> bool:
-    """Whether a stage is of the paper's experiments, but for function, γ, sizes that it varies, and seed."""
-    cell = row.task.cell
-    if isinstance(cell, PiCell):
-        return cell == PiCell(cell.hidden, cell.pairs, cell.seed)
-    return cell.is_papers if isinstance(cell, Cell) else True
-
-
-def cells(store: Store) -> Iterator[tuple[Cell, Row]]:
-    """The cells of MNIST grids that are done."""
-    for row in store.rows():
-        if row.task.kind == "ft" and isinstance(row.task.cell, Cell):
-            yield row.task.cell, row
-
-
-def _mnist_lines(store: Store, what: What) -> Iterator[list[Any]]:
+def _mnist_lines(rows: Iterable[Row], what: What) -> Iterator[list[Any]]:
     def place(found: tuple[Cell, Row]) -> tuple[Any, ...]:
         cell, _ = found
         return cell.hidden_layers, cell.function, cell.activation, -cell.gamma, cell.seed
 
-    for cell, row in sorted(cells(store), key=place):
+    for cell, row in sorted(ended(rows), key=place):
         if cell.is_papers and (cell.function in catalogue) == (what == "mnist"):
             accuracies = ["", ""] if row.failed else [_rounded(row.lwt_accuracy), _rounded(row.ft_accuracy)]
             yield [
@@ -114,11 +94,11 @@ def _mnist_lines(store: Store, what: What) -> Iterator[list[Any]]:
             ]
 
 
-def _pi_lines(store: Store) -> Iterator[list[Any]]:
+def _pi_lines(store: Store, rows: Iterable[Row]) -> Iterator[list[Any]]:
     found = [
         (row.task.cell, row.key)
-        for row in store.rows()
-        if isinstance(row.task.cell, PiCell) and is_papers(row)
+        for row in rows
+        if isinstance(row.task.cell, PiCell) and row.task.cell.is_papers
     ]
     for cell, key in sorted(found, key=lambda each: (each[0].pairs, each[0].hidden, each[0].seed)):
         for epoch in store.epochs(key):
@@ -144,8 +124,7 @@ def _parquet(store: Store, parameters: bool) -> tuple[bytes, int]:
         "epochs": [epochs.get(row.key) for row in rows],
     }
     if parameters:
-        arrays = [store.arrays(row.key) for row in rows]
-        columns["parameters"] = [None if each is None else safetensors.numpy.save(each) for each in arrays]
+        columns["parameters"] = [store.arrays_as_bytes(row.key) for row in rows]
     sink = arrow.BufferOutputStream()
     parquet.write_table(arrow.table(columns), sink, compression="zstd")
     return sink.getvalue().to_pybytes(), len(rows)
@@ -217,7 +196,7 @@ def _mnist_row(line: dict[str, str]) -> Addition:
     if not failed and (lwt is None or ft is None):
         raise DataError("a cell without accuracies must say why it failed")
     row = Row(
-        cell.task().key, cell.task(), lwt, ft, None, failed, None, 0.0, seconds, line["digest"], {}, _now()
+        cell.task().key, cell.task(), lwt, ft, None, failed, None, 0.0, seconds, line["digest"], {}, now()
     )
     return row, None, None
 
@@ -246,7 +225,7 @@ def _pi_rows(path: Path, lines: list[dict[str, str]]) -> list[Addition]:
     for place, curve in curves.items():
         task = PiCell(*place, epochs=len(curve)).task()
         last = curve[-1].accuracy
-        row = Row(task.key, task, None, last, None, None, None, 0.0, None, "", {}, _now())
+        row = Row(task.key, task, None, last, None, None, None, 0.0, None, "", {}, now())
         found.append((row, json.dumps([asdict(each) for each in curve]), None))
     return found
 
@@ -274,7 +253,3 @@ def _read_parquet(path: Path) -> list[Addition]:
         return row, line["epochs"], line.get("parameters")
 
     return [_line(path, number, lambda line=line: make(line)) for number, line in enumerate(lines, 1)]
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -42,7 +42,7 @@ def mnist_cells(
     unknown = [name for name in chosen if name not in ACTIVATIONS]
     if unknown:
         raise FtnnError(f"--activations {unknown[0]!r} is not known: allowed are {', '.join(ACTIVATIONS)}")
-    numbered = _numbers("--seeds", seeds, int, low=0)
+    numbered = seed_numbers(seeds)
     rates = None
     if gammas not in ("best", "all"):
         rates = _numbers("--gammas", gammas, float, also="best or all")
@@ -74,10 +74,14 @@ def pi_cells(
     """The cells of these lists: the paper's 12 curves, unless they say otherwise."""
     return [
         PiCell(units, count, seed, epochs=epochs)
-        for seed in _numbers("--seeds", seeds, int, low=0)
+        for seed in seed_numbers(seeds)
         for count in _numbers("--pairs", pairs, int, low=1)
         for units in _numbers("--hidden", hidden, int, low=1)
     ]
+
+
+def seed_numbers(seeds: str) -> list[int]:
+    return _numbers("--seeds", seeds, int, low=0)
 
 
 def split(text: str) -> list[str]:

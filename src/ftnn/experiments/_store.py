@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ import safetensors.numpy
 
 from ftnn.errors import FtnnError
 from ftnn.experiments._jobs import Checkpoint, Kept, Outcome
-from ftnn.experiments._tasks import AnyCell, Task, as_text, task_of
+from ftnn.experiments._tasks import Cell, Task, as_text, task_of
 from ftnn.training import Epoch, Pass
 
 VERSION = 1
@@ -92,7 +92,11 @@ class Store:
             )
         try:
             self._db = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
-            self._open()
+            try:
+                self._open()
+            except BaseException:
+                self._db.close()
+                raise
         except sqlite3.Error as error:
             raise self._explained(error) from error
 
@@ -166,8 +170,13 @@ class Store:
 
     def arrays(self, key: str) -> dict[str, Any] | None:
         """The parameters that a stage trained; None where it was imported without."""
+        found = self.arrays_as_bytes(key)
+        return None if found is None else safetensors.numpy.load(found)
+
+    def arrays_as_bytes(self, key: str) -> bytes | None:
+        """The same as a file of safetensors."""
         found = self._all("SELECT arrays FROM details WHERE key = ?", key)
-        return safetensors.numpy.load(found[0][0]) if found and found[0][0] is not None else None
+        return found[0][0] if found else None
 
     def kept(self, task: Task) -> Kept | None:
         """A stage that is done, for those after it; None where it is not, or its parameters are not here."""
@@ -203,7 +212,7 @@ class Store:
             total,
             outcome.digest,
             versions,
-            datetime.now(UTC).isoformat(timespec="milliseconds"),
+            now(),
         )
         epochs = json.dumps([asdict(epoch) for epoch in outcome.epochs])
         return self.add(row, epochs, safetensors.numpy.save(outcome.arrays))
@@ -368,6 +377,13 @@ def _row(found: tuple[Any, ...]) -> Row:
     )
 
 
-def cell_of(row: Row) -> AnyCell | None:
-    """The cell that a row ends; None for layer-wise training, which several share."""
-    return None if row.task.kind == "lwt" else row.task.cell
+def ended(rows: Iterable[Row]) -> Iterator[tuple[Cell, Row]]:
+    """The cells of MNIST grids that these rows end."""
+    for row in rows:
+        if row.task.kind == "ft" and isinstance(row.task.cell, Cell):
+            yield row.task.cell, row
+
+
+def now() -> str:
+    """In UTC, as a row has it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -97,6 +97,11 @@ class PiCell:
     def task(self) -> Task:
         return Task("pi", self)
 
+    @property
+    def is_papers(self) -> bool:
+        """Whether all but the sizes and the seed is as in the paper's experiment."""
+        return self == PiCell(self.hidden, self.pairs, self.seed)
+
     def __str__(self) -> str:
         return f"{self.hidden}H-{self.pairs}D" + (f" seed {self.seed}" if self.seed else "")
 
@@ -116,6 +121,11 @@ class ConicCell:
 
     def task(self) -> Task:
         return Task("conic", self)
+
+    @property
+    def is_papers(self) -> bool:
+        """Always: there is nothing to set but the seed."""
+        return True
 
     def __str__(self) -> str:
         return self.problem + (f" seed {self.seed}" if self.seed else "")

@@ -109,13 +109,11 @@ class Lines(_Counting):
     def finished(self, task: Task, outcome: Outcome | None) -> None:
         super().finished(task, outcome)
         if outcome is not None:
-            self._say(
-                f"{task.cell}, {task.title}: {_result(outcome)}, {outcome.seconds:.1f} s ({self._counts})"
-            )
+            self._say(f"{_ending(task, outcome)} ({self._counts})")
 
     def lost(self, task: Task, reason: str) -> None:
         super().lost(task, reason)
-        self._say(f"{task.cell}, {task.title}: {reason}; it is run again")
+        self._say(_loss(task, reason))
 
 
 class Live(_Counting):
@@ -166,14 +164,12 @@ class Live(_Counting):
         super().finished(task, outcome)
         self._running.pop(task.key, None)
         if outcome is not None:
-            self._console.print(
-                f"{task.cell}, {task.title}: {_result(outcome)}, {outcome.seconds:.1f} s", markup=False
-            )
+            self._console.print(_ending(task, outcome), markup=False)
 
     def lost(self, task: Task, reason: str) -> None:
         super().lost(task, reason)
         self._running.pop(task.key, None)
-        self._console.print(f"{task.cell}, {task.title}: {reason}; it is run again", markup=False)
+        self._console.print(_loss(task, reason), markup=False)
 
 
 def watcher() -> Lines | Live:
@@ -181,10 +177,16 @@ def watcher() -> Lines | Live:
     return Live() if sys.stderr.isatty() else Lines()
 
 
-def _result(outcome: Outcome) -> str:
+def _ending(task: Task, outcome: Outcome) -> str:
     accuracy = outcome.ft_accuracy if outcome.ft_accuracy is not None else outcome.lwt_accuracy
     shown = "" if accuracy is None else f"{accuracy:.2f} %"
-    return ", ".join(part for part in (shown, f"failed: {outcome.failed}" if outcome.failed else "") if part)
+    failed = f"failed: {outcome.failed}" if outcome.failed else ""
+    parts = (shown, failed, f"{outcome.seconds:.1f} s")
+    return f"{task.cell}, {task.title}: " + ", ".join(part for part in parts if part)
+
+
+def _loss(task: Task, reason: str) -> str:
+    return f"{task.cell}, {task.title}: {reason}; it is run again"
 
 
 def _time(seconds: float) -> str:

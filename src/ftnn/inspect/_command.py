@@ -152,9 +152,4 @@ def _plot(net: nn.Module, file: Path, x: Array | None) -> None:
         ax.set_title(f"{name or 'layer'}   {ax.get_title()}", fontsize=11)
     content = io.BytesIO()
     figure.savefig(content, format=file.suffix.lower().lstrip("."), dpi=120)
-    try:
-        _atomic.write(file, content.getvalue())
-    except OSError as error:
-        raise ModelFileError(
-            f"cannot write {file}: {error.strerror or error}; what was there is unchanged"
-        ) from error
+    _atomic.write_or_explain(file, content.getvalue(), ModelFileError)

@@ -50,7 +50,7 @@ def save(module: nn.Module, path: str | os.PathLike[str], notes: Mapping[str, An
         "notes": kept,
         "digest": _digest(description + kept, tensors),
     }
-    _write(path, safetensors.torch.save(tensors, metadata))
+    _atomic.write_or_explain(Path(path), safetensors.torch.save(tensors, metadata), ModelFileError)
 
 
 def load(path: str | os.PathLike[str]) -> nn.Module:
@@ -137,13 +137,6 @@ def _fit(module: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
 
 
 # --- files ---
-
-
-def _write(path: str | os.PathLike[str], content: bytes) -> None:
-    try:
-        _atomic.write(Path(path), content)
-    except (OSError, ValueError) as error:
-        raise ModelFileError(f"cannot write {path}: {_reason(error)}; what was there is unchanged") from error
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, str], dict[str, Tensor]]:

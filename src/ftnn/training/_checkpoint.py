@@ -131,11 +131,5 @@ class Checkpoint:
         }
         whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         content = safetensors.numpy.save(whole, metadata)
-        try:
-            _atomic.write(self.path, content)
-        except OSError as error:
-            raise CheckpointError(
-                f"cannot write the checkpoint {self.path}: {error.strerror or error}; "
-                "what was there is unchanged"
-            ) from error
+        _atomic.write_or_explain(self.path, content, CheckpointError, "the checkpoint ")
         self._last = time.monotonic()

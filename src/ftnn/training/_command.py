@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from ftnn import _atomic
-from ftnn.data import Preparation, idx_directory, mnist, paper_cell, read_table
+from ftnn.data import Preparation, idx_directory, mnist, read_table
+from ftnn.data._paper import paper_accuracies
 from ftnn.data._preparation import Task
 from ftnn.errors import DataError, FtnnError, ModelFileError
-from ftnn.formula import catalogue
 from ftnn.nn import Network, load, notes_of, save
 from ftnn.training._fit import fit
 from ftnn.training._history import History
@@ -158,20 +158,11 @@ def train(
     if out is not None:
         model = out / "model.safetensors"
         save(net, model, notes={"preparation": asdict(found.preparation), "result": asdict(result)})
-        _write(out / "history.json", history.to_json())
+        _atomic.write_or_explain(out / "history.json", history.to_json().encode(), FtnnError)
     made = replace(Settings(**{n: v for n, v in settings.items() if n != "engine"}), gamma=gamma, seed=seed)
     is_papers = data == "mnist" and width == 128 and made == Settings(gamma=gamma, seed=seed)
-    return Trained(result, history, _paper(result) if is_papers else None, model)
-
-
-def _paper(result: Result) -> tuple[float | None, float | None] | None:
-    if result.function not in catalogue or result.gamma != int(result.gamma):
-        return None
-    try:
-        cell = paper_cell(result.function, result.activation, result.hidden_layers, int(result.gamma))
-    except DataError:
-        return None
-    return cell.lwt_accuracy, cell.ft_accuracy
+    paper = paper_accuracies(function, activation, layers, gamma) if is_papers else None
+    return Trained(result, history, paper, model)
 
 
 def _make_folder(out: Path) -> None:
@@ -184,15 +175,6 @@ def _make_folder(out: Path) -> None:
     except OSError as error:
         raise FtnnError(
             f"cannot write into --out {out}: {error.strerror or error}; name a folder that can be written"
-        ) from error
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        _atomic.write(path, text.encode())
-    except OSError as error:
-        raise FtnnError(
-            f"cannot write {path}: {error.strerror or error}; what was there is unchanged"
         ) from error
 
 
