@@ -139,17 +139,25 @@ class TestNewbob:
         assert [e.undone for e in tuned] == [False, False, True]
         assert self.final == self.ends[2]  # after layer-wise training and two epochs
 
-    def test_the_first_epoch_is_compared_with_layerwise_trainings_last(
+    def test_the_first_epoch_is_compared_with_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        history, rates = self.run(monkeypatch, [1.1, 0.9, 0.95])
+        assert rates == [2.0**-4] * 3
+        assert [e.undone for e in history.epochs if e.stage == "ft"] == [False, False, True]
+        assert self.final == self.ends[2]
+
+    def test_where_no_epoch_is_better_than_layerwise_training_all_are_undone(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        history, _ = self.run(monkeypatch, [1.1, 0.5])
-        assert [e.undone for e in history.epochs if e.stage == "ft"] == [True]
+        history, _ = self.run(monkeypatch, [1.2, 1.1, 1.15])
+        assert [e.undone for e in history.epochs] == [False, True, True, True]
         assert self.final == self.ends[0]
+        assert history.loss == 1.0
+        assert history.ft_accuracy == history.lwt_accuracy
 
     def test_no_gain_at_all_is_not_a_loss(self, monkeypatch: pytest.MonkeyPatch) -> None:
         history, rates = self.run(monkeypatch, [1.0] * 15)
         assert len(rates) == 15
-        assert rates[1] == 2.0**-5
+        assert rates[1:3] == [2.0**-4, 2.0**-5]
         assert not any(e.undone for e in history.epochs)
 
 

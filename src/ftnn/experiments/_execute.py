@@ -115,12 +115,11 @@ def _run_stage(job: Job, cell: Cell, tell: Tell) -> Outcome:
     net = network_of(cell, job.before)
     history = History([epoch for kept in job.before for epoch in kept.epochs], engine="compiled")
     earlier = len(history.epochs)
-    loss = job.before[-1].loss if job.before else None
     failed = next((kept for kept in job.before if kept.failed), None)
     if failed is not None:
         history.failed, history.advice = failed.failed, failed.advice
     else:
-        start = State(Position(stage=len(job.before), loss=loss), history, _arrays(net))
+        start = State(Position(stage=len(job.before)), history, _arrays(net))
         if job.checkpoint is not None:
             notes = job.checkpoint.notes
             history.epochs += [Epoch(**epoch) for epoch in notes["epochs"]]
@@ -128,7 +127,6 @@ def _run_stage(job: Job, cell: Cell, tell: Tell) -> Outcome:
         keeper = _Keeper(job, start, earlier, clock, tell)
         run = Run(net, problem, cell.settings(), "compiled", None, keeper, ())
         history = run.through(cell.hidden_layers - 1 if task.kind == "lwt" else None, Silent())
-        loss = keeper.state.position.loss
     arrays = _arrays(net)
     if task.kind == "lwt":
         mine = (f"hidden.{cell.hidden_layers - 1}.", "output.")
@@ -138,7 +136,7 @@ def _run_stage(job: Job, cell: Cell, tell: Tell) -> Outcome:
         epochs=tuple(history.epochs[earlier:]),
         failed=history.failed,
         advice=history.advice,
-        loss=loss,
+        loss=history.loss,
         arrays=arrays,
         lwt_accuracy=history.lwt_accuracy,
         ft_accuracy=history.ft_accuracy if task.kind == "ft" else None,

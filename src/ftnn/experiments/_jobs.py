@@ -20,8 +20,6 @@ class Kept:
     epochs: tuple[Epoch, ...]
     failed: str | None
     advice: str | None
-    loss: float | None
-    """Of its last epoch that was kept: fine-tuning compares its first with it."""
     arrays: dict[str, Array]
 
 

@@ -184,7 +184,7 @@ class Store:
         if not rows or arrays is None:
             return None
         epochs = tuple(epoch for epoch in self.epochs(task.key) if isinstance(epoch, Epoch))
-        return Kept(epochs, rows[0].failed, rows[0].advice, rows[0].loss, arrays)
+        return Kept(epochs, rows[0].failed, rows[0].advice, arrays)
 
     def checkpoint(self, key: str) -> Checkpoint | None:
         """A stage in hand."""

@@ -36,7 +36,7 @@ class Position:
     rate: float | None = None
     """Of the next epoch; None for the stage's first."""
     loss: float | None = None
-    """Of the last epoch that was kept."""
+    """Of this stage's last epoch that was kept; None before its first."""
     finished: bool = False
 
 

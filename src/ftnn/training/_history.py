@@ -27,7 +27,7 @@ class Epoch:
     test_loss: float | None
     seconds: float
     undone: bool = False
-    """Whether fine-tuning took this epoch back, because the loss had grown."""
+    """Whether fine-tuning took this epoch back: the loss had grown, or never fell below where it began."""
 
 
 @dataclass(frozen=True, slots=True)

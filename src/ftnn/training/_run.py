@@ -113,9 +113,9 @@ class Run:
     def _stage(
         self, number: int, stage: Stage, engine: Engine, head: nn.Linear, problem: Problem, told: Reporter
     ) -> None:
-        position = self.state.position
+        position, at_first = self.state.position, engine.snapshot()
         if position.stage != number:
-            position = Position(stage=number, loss=position.loss)
+            position = Position(stage=number)
         elif self.state.engine:
             engine.restore(self.state.engine)
         rate = stage.rate if position.rate is None else position.rate
@@ -150,8 +150,21 @@ class Run:
                 break
             self.state = State(position, self.state.history, before_stage, engine.snapshot())
             self.checkpoint.keep(self.state, now=False)
+        if stage.name == "ft" and self._is_worse_than_before(last_loss):
+            engine.restore(at_first)
+            epochs = self.state.history.epochs
+            epochs[:] = [replace(each, undone=each.undone or each.stage == "ft") for each in epochs]
         self._write_back(stage, engine, head)
-        self._keep(Position(stage=number + 1, loss=last_loss), {}, now=True)
+        self._keep(Position(stage=number + 1), {}, now=True)
+
+    def _is_worse_than_before(self, loss: float | None) -> bool:
+        """Whether fine-tuning ends with a larger loss than layer-wise training did.
+
+        While it goes on, its epochs are compared with each other only: when all layers begin to move at once,
+        the loss often grows first, and falls far below later.
+        """
+        before = [each.loss for each in self.state.history.epochs if each.stage != "ft"]
+        return bool(before) and loss is not None and loss > before[-1]
 
     def _write_back(self, stage: Stage, engine: Engine, head: nn.Linear) -> None:
         """Bring the network up to date."""
