@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run test check static format docs dist clean
+.PHONY: help run test check static format tables docs dist clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -27,6 +27,11 @@ static: $(READY)
 format: $(READY)  ## rewrite the code as ruff wants it
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+tables: $(READY)  ## docs/reproduction-tables.md, anew from results/
+	mkdir -p build && rm -f build/results.sqlite*
+	$(BIN)/ftnn store import results/*.csv --store build/results.sqlite
+	$(BIN)/ftnn report --store build/results.sqlite --out docs/reproduction-tables.md
 
 docs: $(READY)  ## the documentation site, in build/site
 	$(BIN)/mkdocs build

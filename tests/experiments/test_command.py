@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ftnn.cli import app
-from ftnn.experiments import Store, _command
+from ftnn.experiments import Store, _command, _tasks
+from ftnn.experiments._exchange import import_file
 from tests.experiments.quick import Inline, cell, run_inline
 
 QUICK = ["--data", "mnist:200", "--width", "8", "--epochs", "2", "--fine-tuning-epochs", "2"]
@@ -114,3 +115,20 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     done = ftnn("reproduce", "mnist", "--layers", "1", "--functions", "F03", *QUICK)
     assert done.exit_code == 130
     assert "the same command goes on from there" in done.stderr
+
+
+def test_results_of_an_earlier_version_are_not_shown_but_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ("reproduce", "mnist", "--layers", "1", "--functions", "F03", "--activations", "logistic")
+    with monkeypatch.context() as earlier:
+        earlier.setattr(_tasks, "RESULTS", {**_tasks.RESULTS, "ft": 0})
+        assert ftnn(*command, "--gammas", "-2", *QUICK).exit_code == 0
+    listed = json.loads(ftnn("store", "list", "--json").stdout)
+    assert (listed["cells"], listed["stages"], listed["outdated"]) == ([], {"lwt": 1}, 1)
+    assert "1 more of an ftnn that trained otherwise" in ftnn("store", "list").stdout
+    assert ftnn(*command, "--gammas", "-2", *QUICK).exit_code == 0
+    listed = json.loads(ftnn("store", "list", "--json").stdout)
+    assert (len(listed["cells"]), listed["stages"], listed["outdated"]) == (1, {"lwt": 1, "ft": 1}, 1)
+    ftnn("store", "export", "all.parquet")
+    with Store("new.sqlite") as store:
+        import_file(store, Path("all.parquet"))
+        assert store.outdated() == 0

@@ -16,8 +16,8 @@ from ftnn.experiments._tasks import Task
 from ftnn.experiments.report import collect, page
 from ftnn.experiments.report._custom import reason_of
 from ftnn.experiments.report._formulas import _to_sympy, kept, typeset
-from ftnn.experiments.report._page import seconds, signed
 from ftnn.experiments.report._pi import binned
+from ftnn.experiments.report._texts import seconds, signed
 from ftnn.formula import catalogue
 from ftnn.formula._numpy import evaluate
 from tests.experiments import stored

@@ -20,10 +20,12 @@ def report(
     store: Annotated[Path, typer.Option(metavar="FILE", help="Where results are kept.")] = Path(
         "ftnn.sqlite"
     ),
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The page to write.")] = Path("report.html"),
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="The page to write; a name in .md makes tables in Markdown.")
+    ] = Path("report.html"),
     as_json: _Json = False,
 ) -> None:
-    """Write one HTML page of all that is in a store, beside the paper: it needs no network."""
+    """Write one page of all that is in a store, beside the paper: HTML that needs no network, or Markdown."""
     from ftnn.experiments import Store
     from ftnn.experiments.report import write_report
 

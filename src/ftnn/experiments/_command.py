@@ -137,12 +137,19 @@ class Contents:
     curves: int
     seconds: float
     """Processor time of all stages."""
+    outdated: int
+    """Stages of an earlier version of the results, which count for nothing else here."""
 
     def summary(self) -> list[str]:
         lwt, ft = self.stages.get("lwt", 0), self.stages.get("ft", 0)
         return [
             f"{len(self.lines)} cells, {self.curves} curves of π",
             f"{lwt} stages of layer-wise training and {ft} of fine-tuning, each once: {self.seconds:.0f} s",
+            *(
+                [f"{self.outdated} more of an ftnn that trained otherwise: they are not shown, and run again"]
+                if self.outdated
+                else []
+            ),
         ]
 
     def as_json(self) -> dict[str, Any]:
@@ -151,18 +158,19 @@ class Contents:
             "stages": self.stages,
             "curves": self.curves,
             "seconds": self.seconds,
+            "outdated": self.outdated,
         }
 
 
 def contents(path: Path) -> Contents:
     with Store(path, must_exist=True) as store:
-        rows = store.rows()
+        rows, outdated = store.rows(), store.outdated()
     lines = [_line(cell, row) for cell, row in ended(rows)]
     lines.sort(
         key=lambda line: (line.cell.function, line.cell.activation, line.cell.hidden_layers, -line.cell.gamma)
     )
     kinds = Counter(str(row.task.kind) for row in rows)
-    return Contents(lines, dict(kinds), kinds["pi"], sum(row.seconds for row in rows))
+    return Contents(lines, dict(kinds), kinds["pi"], sum(row.seconds for row in rows), outdated)
 
 
 def export_store(path: Path, file: Path, what: Any, parameters: bool) -> tuple[int, int]:

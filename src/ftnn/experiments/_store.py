@@ -141,11 +141,13 @@ class Store:
     # --- reading ---
 
     def rows(self, keys: Iterable[str] | None = None) -> list[Row]:
-        """All rows, or those of some keys, in the order in which they were finished."""
+        """All rows, or those of some keys, in the order in which they were finished.
+
+        Those of an earlier version of the results are not among them: see `outdated`.
+        """
         if keys is None:
-            return [
-                _row(found) for found in self._all(f"SELECT {_COLUMNS} FROM stages ORDER BY finished, key")
-            ]
+            found = self._all(f"SELECT {_COLUMNS} FROM stages ORDER BY finished, key")
+            return [row for row in map(_row, found) if row.key == row.task.key]
         wanted = json.dumps(list(keys))
         found = self._all(
             f"SELECT {_COLUMNS} FROM stages WHERE key IN (SELECT value FROM json_each(?)) "
@@ -153,6 +155,11 @@ class Store:
             wanted,
         )
         return [_row(each) for each in found]
+
+    def outdated(self) -> int:
+        """How many stages are of an earlier version of the results (see `RESULTS`): they are run again."""
+        found = self._all("SELECT key, task FROM stages")
+        return sum(key != task_of(task).key for key, task in found)
 
     def done(self, keys: Iterable[str]) -> dict[str, bool]:
         """Which of these stages are done, and whether each went well."""

@@ -231,7 +231,9 @@ class Run:
             reason = f"the final accuracy, {accuracy:.2f} %, is no better than chance"
         larger = f"a larger gamma: {self.settings.gamma + 1:g}, or the function's grounded()"
         smaller = f"a smaller gamma: {self.settings.gamma - 1:g}"
-        raise FailedError(reason, larger if last.loss < 1.05 * untrained else smaller)
+        # Too small a rate leaves the loss where it is; too large a one had it grow at least once.
+        has_grown = max(epoch.loss for epoch in kept) >= 1.05 * untrained
+        raise FailedError(reason, smaller if has_grown else larger)
 
     # --- keeping ---
 

@@ -95,11 +95,32 @@ class Entry:
 
     def difference(self, stage: Literal["lwt", "ft"]) -> float | None:
         """Ours less the paper's, in points, rounded as the paper is; None where either has none."""
+        return None if self.run is None else self.difference_of(self.run, stage)
+
+    def difference_of(self, run: Run, stage: Literal["lwt", "ft"]) -> float | None:
+        """The same for any run at the γ that is shown."""
         paper = self.paper.lwt_accuracy if stage == "lwt" else self.paper.ft_accuracy
-        if not self.has_trained or self.run is None or paper is None:
-            return None
-        ours = self.run.lwt if stage == "lwt" else self.run.ft
-        return None if ours is None else round(ours - paper, 2)
+        ours = run.lwt if stage == "lwt" else run.ft
+        return None if run.failed or ours is None or paper is None else round(ours - paper, 2)
+
+    @property
+    def best_rate(self) -> Rate | None:
+        """The γ with our own best result; None where nothing trained."""
+        trained = [rate for rate in self.rates if _accuracy(rate) >= 0]
+        return max(trained, key=_accuracy, default=None)
+
+    @property
+    def evidence(self) -> str:
+        """What other runs say of this cell: its other seeds, and our best γ where it is another."""
+        parts: list[str] = []
+        if self.shown is not None and len(self.shown.runs) > 1:
+            others = [f"{run.seed}: {result_of(run)}" for run in self.shown.runs[1:]]
+            parts.append(f"seed{'s'[: len(others) > 1]} " + ", ".join(others))
+        best = self.best_rate
+        if best is not None and best.first is not None and best is not self.shown:
+            paper = "" if best.paper is None else f" (paper {accuracy(best.paper.ft_accuracy)})"
+            parts.append(f"γ = {best.gamma:g}: {result_of(best.first)}{paper}")
+        return "; ".join(parts)
 
     @property
     def grade(self) -> Grade:
@@ -120,6 +141,15 @@ def grade_of(difference: float | None) -> Grade:
     if difference < 0:
         return "worse" if difference >= -FAR else "far-worse"
     return "better" if difference <= FAR else "far-better"
+
+
+def accuracy(value: float | None) -> str:
+    """As the paper prints it."""
+    return "×" if value is None else f"{value:.2f}"
+
+
+def result_of(run: Run) -> str:
+    return accuracy(None if run.failed else run.ft)
 
 
 def _accuracy(rate: Rate) -> float:

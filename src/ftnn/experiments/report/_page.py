@@ -1,131 +1,21 @@
-"""From a store to a page."""
+"""A report as one page of HTML."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cache
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
-from ftnn import _atomic
-from ftnn.errors import FtnnError
 from ftnn.experiments import _svg
-from ftnn.experiments._conic_results import ConicResult, conic_result, figure
 from ftnn.experiments._grids import FUNCTIONS, LAYERS
-from ftnn.experiments._store import Row, Store
 from ftnn.experiments._tasks import ACTIVATIONS
-from ftnn.experiments.report._claims import Claim, claims
-from ftnn.experiments.report._custom import Custom, custom
-from ftnn.experiments.report._gallery import Found, Shown, found, gallery
-from ftnn.experiments.report._grid import Entry, Rate, entries
-from ftnn.experiments.report._pi import Curve, curves, panels
-from ftnn.experiments.report._summary import BIN, EDGE, Summary, differences, histogram, summarise
-from ftnn.experiments.report._time import Times, times
+from ftnn.experiments.report._collect import Report
+from ftnn.experiments.report._grid import Entry, Rate
+from ftnn.experiments.report._pi import panels
+from ftnn.experiments.report._summary import BIN, EDGE, differences, histogram
+from ftnn.experiments.report._texts import ACTIVATION_NAMES, layers_of, signed, templates
 from ftnn.formula import catalogue
-
-ACTIVATION_NAMES = {"logistic": "Logistic", "relu": "ReLU", "tanh": "Tanh"}
-
-
-@dataclass(frozen=True)
-class Report:
-    """All that the page shows, as data."""
-
-    rows: int
-    finished: str | None
-    """When the last of them was, in UTC; so that one store always gives the same page."""
-    versions: tuple[str, ...]
-    entries: tuple[Entry, ...]
-    summary: Summary
-    claims: tuple[Claim, ...]
-    curves: tuple[Curve, ...]
-    conic: tuple[tuple[ConicResult, str | None], ...]
-    """Results with their pictures."""
-    gallery: tuple[Shown, ...]
-    found: tuple[Found, ...]
-    own: tuple[Custom, ...]
-    others: tuple[Custom, ...]
-    times: Times
-
-    def to_dict(self) -> dict[str, Any]:
-        """The numbers in short, for programs."""
-        summary = self.summary
-        return {
-            "rows": self.rows,
-            "finished": self.finished,
-            "cells": {"done": summary.done, "of": summary.cells, "of_all_rates": summary.runs},
-            "compared": summary.compared,
-            "median_absolute_difference": summary.median,
-            "mean_difference": summary.mean,
-            "within_one_point_or_better_percent": summary.share_within,
-            "failed": {"paper": summary.paper_failed, "ours": summary.ours_failed},
-            "depths": [asdict(depth) for depth in summary.depths],
-            "far": [
-                {
-                    "hidden_layers": entry.layers,
-                    "function": entry.function,
-                    "activation": entry.activation,
-                    "gamma": entry.gamma,
-                    "difference": entry.difference("ft"),
-                }
-                for entry in summary.far
-            ],
-            "claims": [asdict(claim) for claim in self.claims],
-            "pi_curves": len(self.curves),
-            "conic": [result.to_dict() for result, _ in self.conic],
-            "own_functions": len(self.own),
-            "seconds": self.times.seconds + self.times.imported_seconds,
-        }
-
-
-def collect(store: Store) -> Report:
-    """All that the page shows. Parameters are read only where they are drawn."""
-    rows = store.rows()
-    epochs = store.all_epochs()
-    best = _best_epochs(rows, epochs)
-    cells, drawn = entries(rows, best), curves(rows, epochs)
-    own, others = custom(rows, best)
-    conic = [result for row in rows if (result := conic_result(store, row)) is not None]
-    return Report(
-        rows=len(rows),
-        finished=max((row.finished for row in rows), default=None),
-        versions=_versions(rows),
-        entries=tuple(cells),
-        summary=summarise(cells),
-        claims=tuple(claims(cells, drawn)),
-        curves=tuple(drawn),
-        conic=tuple((result, figure(store, result)) for result in conic),
-        gallery=tuple(gallery()),
-        found=tuple(found(store, rows)),
-        own=tuple(own),
-        others=tuple(others),
-        times=times(rows),
-    )
-
-
-def _best_epochs(rows: Iterable[Row], epochs: Mapping[str, str]) -> dict[str, float]:
-    """The best test accuracy of any epoch that fine-tuning kept, by key; not for rows without epochs."""
-    best: dict[str, float] = {}
-    for row in rows:
-        if row.task.kind == "ft":
-            done: list[dict[str, Any]] = json.loads(epochs.get(row.key, "[]"))
-            known = [each["test_accuracy"] for each in done if each["test_accuracy"] and not each["undone"]]
-            if known:
-                best[row.key] = max(known)
-    return best
-
-
-def _versions(rows: Iterable[Row]) -> tuple[str, ...]:
-    """Each combination that made a row, in words."""
-    sets = {tuple(sorted(row.versions.items())) for row in rows if row.versions}
-    return tuple(", ".join(f"{name} {version}" for name, version in each) for each in sorted(sets))
-
-
-# --- the page ---
 
 
 def page(report: Report) -> str:
@@ -133,7 +23,7 @@ def page(report: Report) -> str:
     by_place = {(e.layers, e.function, e.activation): e for e in report.entries}
     hidden = sorted({curve.hidden for curve in report.curves})
     return (
-        _templates()
+        templates()
         .get_template("page.html")
         .render(
             report=report,
@@ -217,66 +107,3 @@ def _histogram(entries: Sequence[Entry]) -> str:
                 f'height="{bottom - top:.1f}"><title>{label}</title></rect>'
             )
     return _svg.svg(frame, parts, f"Differences of {len(found)} cells, from -3 to 3 points")
-
-
-@cache
-def _templates() -> jinja2.Environment:
-    made = jinja2.Environment(
-        loader=jinja2.PackageLoader("ftnn.experiments.report"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    filters: dict[str, Any] = {
-        "percent": percent,
-        "signed": signed,
-        "seconds": seconds,
-        "g": _svg.number,
-        "plural": plural,
-    }
-    made.filters.update(filters)
-    return made
-
-
-def percent(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
-
-
-def signed(value: float | None) -> str:
-    """With its sign, so that better and worse are told apart without colour."""
-    if value is None:
-        return ""
-    return f"{value:+.2f}".replace("-", "−") if round(value, 2) else "0.00"
-
-
-def seconds(value: float | None) -> str:
-    if value is None:
-        return ""
-    if value < 120:
-        return f"{value:.1f} s"
-    return f"{value / 60:.1f} min" if value < 7200 else f"{value / 3600:.1f} h"
-
-
-def layers_of(count: int) -> str:
-    return plural(count, "hidden layer")
-
-
-def plural(count: int, name: str) -> str:
-    return f"{count} {name}{'s'[: count != 1]}"
-
-
-# --- the file ---
-
-
-def write_report(store: Store, path: Path) -> Report:
-    """Write the page, whole or not at all."""
-    report = collect(store)
-    try:
-        _atomic.write(path, page(report).encode())
-    except OSError as error:
-        raise FtnnError(
-            f"--out {path}: {error.strerror or error}; name a file in a folder that is there and can be "
-            "written"
-        ) from error
-    return report

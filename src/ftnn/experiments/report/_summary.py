@@ -26,6 +26,26 @@ class Depth:
     ours_failed: int
     """Of those done here."""
     both_failed: int
+    compared: int
+    """Cells that the paper trained and that are done here, trained or failed."""
+    median: float | None
+    """The median absolute difference of the fine-tuned accuracy, over those trained in both, in points."""
+    within: int
+    """Cells within 1 point of the paper or better; one that failed here is not."""
+    rates: Rates
+
+
+@dataclass(frozen=True)
+class Rates:
+    """A depth over all learning rates: what was run, each γ for itself."""
+
+    done: int
+    paper_only: int
+    """Failed in the paper only."""
+    ours_only: int
+    both_failed: int
+    median: float | None
+    """The median absolute difference after fine-tuning, where both trained."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +101,9 @@ def summarise(entries: Sequence[Entry]) -> Summary:
         depths=tuple(_depth(layers, [e for e in entries if e.layers == layers]) for layers in LAYERS),
         compared=len(compared),
         trained=len(found),
-        median=statistics.median(map(abs, found)) if found else None,
+        median=_median(found),
         mean=statistics.fmean(found) if found else None,
-        within=sum(difference >= -FAR for difference in found),
+        within=_within(found),
         far=tuple(sorted(far, key=_how_bad)),
         runs=sum(bool(rate.runs and rate.paper) for entry in entries for rate in entry.rates),
     )
@@ -104,7 +124,38 @@ def _depth(layers: int, entries: Sequence[Entry]) -> Depth:
         paper_failed=sum(paper),
         ours_failed=sum(ours),
         both_failed=sum(a and b for a, b in zip(ours, paper, strict=True)),
+        compared=sum(
+            entry.run is not None and not failed for entry, failed in zip(entries, paper, strict=True)
+        ),
+        median=_median(differences(entries)),
+        within=_within(differences(entries)),
+        rates=_rates(entries),
     )
+
+
+def _rates(entries: Sequence[Entry]) -> Rates:
+    pairs = [
+        (rate.paper.ft_accuracy, None if rate.first.failed else rate.first.ft)
+        for entry in entries
+        for rate in entry.rates
+        if rate.first is not None and rate.paper is not None
+    ]
+    return Rates(
+        done=len(pairs),
+        paper_only=sum(paper is None and ours is not None for paper, ours in pairs),
+        ours_only=sum(paper is not None and ours is None for paper, ours in pairs),
+        both_failed=sum(paper is None and ours is None for paper, ours in pairs),
+        median=_median(ours - paper for paper, ours in pairs if paper is not None and ours is not None),
+    )
+
+
+def _median(differences: Iterable[float]) -> float | None:
+    found = [abs(each) for each in differences]
+    return statistics.median(found) if found else None
+
+
+def _within(differences: Iterable[float]) -> int:
+    return sum(each >= -FAR for each in differences)
 
 
 def histogram(values: Iterable[float]) -> list[tuple[float, int]]:

@@ -1,0 +1,115 @@
+"""All that a report shows, as data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ftnn.experiments._conic_results import ConicResult, conic_result, figure
+from ftnn.experiments._store import Row, Store
+from ftnn.experiments.report._claims import Claim, claims
+from ftnn.experiments.report._custom import Custom, custom
+from ftnn.experiments.report._gallery import Found, Shown, found, gallery
+from ftnn.experiments.report._grid import Entry, entries
+from ftnn.experiments.report._pi import Curve, curves
+from ftnn.experiments.report._seeds import Seeds, seeds
+from ftnn.experiments.report._summary import Summary, summarise
+from ftnn.experiments.report._time import Times, times
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is in a store, beside the paper."""
+
+    rows: int
+    finished: str | None
+    """When the last of them was, in UTC; so that one store always gives the same page."""
+    versions: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    summary: Summary
+    seeds: Seeds
+    claims: tuple[Claim, ...]
+    curves: tuple[Curve, ...]
+    conic: tuple[tuple[ConicResult, str | None], ...]
+    """Results with their pictures."""
+    gallery: tuple[Shown, ...]
+    found: tuple[Found, ...]
+    own: tuple[Custom, ...]
+    others: tuple[Custom, ...]
+    times: Times
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers in short, for programs."""
+        summary = self.summary
+        return {
+            "rows": self.rows,
+            "finished": self.finished,
+            "cells": {"done": summary.done, "of": summary.cells, "of_all_rates": summary.runs},
+            "compared": summary.compared,
+            "median_absolute_difference": summary.median,
+            "mean_difference": summary.mean,
+            "within_one_point_or_better_percent": summary.share_within,
+            "failed": {"paper": summary.paper_failed, "ours": summary.ours_failed},
+            "depths": [asdict(depth) for depth in summary.depths],
+            "far": [
+                {
+                    "hidden_layers": entry.layers,
+                    "function": entry.function,
+                    "activation": entry.activation,
+                    "gamma": entry.gamma,
+                    "difference": entry.difference("ft"),
+                }
+                for entry in summary.far
+            ],
+            "claims": [asdict(claim) for claim in self.claims],
+            "pi_curves": len(self.curves),
+            "conic": [result.to_dict() for result, _ in self.conic],
+            "own_functions": len(self.own),
+            "seconds": self.times.seconds + self.times.imported_seconds,
+        }
+
+
+def collect(store: Store) -> Report:
+    """Read a store. Parameters are read only where they are drawn."""
+    rows = store.rows()
+    epochs = store.all_epochs()
+    best = _best_epochs(rows, epochs)
+    cells, drawn = entries(rows, best), curves(rows, epochs)
+    own, others = custom(rows, best)
+    conic = [result for row in rows if (result := conic_result(store, row)) is not None]
+    return Report(
+        rows=len(rows),
+        finished=max((row.finished for row in rows), default=None),
+        versions=_versions(rows),
+        entries=tuple(cells),
+        summary=summarise(cells),
+        seeds=seeds(cells),
+        claims=tuple(claims(cells, drawn)),
+        curves=tuple(drawn),
+        conic=tuple((result, figure(store, result)) for result in conic),
+        gallery=tuple(gallery()),
+        found=tuple(found(store, rows)),
+        own=tuple(own),
+        others=tuple(others),
+        times=times(rows),
+    )
+
+
+def _best_epochs(rows: Iterable[Row], epochs: Mapping[str, str]) -> dict[str, float]:
+    """The best test accuracy of any epoch that fine-tuning kept, by key; not for rows without epochs."""
+    best: dict[str, float] = {}
+    for row in rows:
+        if row.task.kind == "ft":
+            done: list[dict[str, Any]] = json.loads(epochs.get(row.key, "[]"))
+            known = [each["test_accuracy"] for each in done if each["test_accuracy"] and not each["undone"]]
+            if known:
+                best[row.key] = max(known)
+    return best
+
+
+def _versions(rows: Iterable[Row]) -> tuple[str, ...]:
+    """Each combination that made a row, in words."""
+    sets = {tuple(sorted(row.versions.items())) for row in rows if row.versions}
+    return tuple(", ".join(f"{name} {version}" for name, version in each) for each in sorted(sets))
