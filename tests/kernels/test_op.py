@@ -85,6 +85,7 @@ for name in ("F12", "F03"):
     x = torch.rand(20, 30, requires_grad=True)
     ftnn.nn.Transfer(30, 17, name)(x).sum().backward()
     assert x.grad.isfinite().all()
+ftnn.nn.Partial(30, 17, "F12", torch.tensor([[0, 1], [3, 29]]))(x).sum().backward()
 print("torch._dynamo" in sys.modules)
 """
 

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.library import opcheck
 
 import ftnn
+from ftnn.kernels import signature
 from ftnn.kernels._op import Backend
 from ftnn.nn import Partial
 from tests.inspect import oracle
@@ -141,3 +143,14 @@ def test_half_precision_is_computed_in_float32_and_rounded_once(backend: Backend
     found = layer(x)
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found, layer.float()(x.float()).bfloat16(), rtol=0, atol=0)
+
+
+def test_the_operators_are_as_torch_wants_them():
+    layer = partial(7, 3, "F12", dtype=torch.float64)
+    matrices = [m.detach().requires_grad_() for m in layer.theta.tensors()]
+    x = samples(5, 7).requires_grad_()
+    given = (layer.inputs, layer.check(), *signature(layer.function), "auto")
+    opcheck(torch.ops.ftnn.partial_transfer.default, (x, matrices, *given))
+    plain = [m.detach() for m in matrices]
+    grad = torch.ones(5, 3, dtype=torch.float64)
+    opcheck(torch.ops.ftnn.partial_transfer_backward.default, (grad, x.detach(), plain, *given, "x q"))

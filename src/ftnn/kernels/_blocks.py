@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from ftnn.kernels import _templates as templates
 from ftnn.kernels._llvm import Code, compiled, lanes
-from ftnn.kernels._pool import Call
+from ftnn.kernels._pool import Call, run
 from ftnn.kernels._templates import TILE
 from ftnn.kernels._vector import DType
 
@@ -38,6 +39,16 @@ def tiles(start: int, stop: int, width: int) -> Iterator[tuple[int, int, int]]:
     for first in range(start, stop, TILE):
         samples = min(TILE, stop - first)
         yield first, samples, -(-samples // width) * width
+
+
+@dataclass(frozen=True)
+class Tile:
+    """At most `TILE` samples, arranged for kernels."""
+
+    first: int
+    samples: int
+    stride: int
+    """How many fill whole vectors."""
 
 
 @dataclass(frozen=True)
@@ -96,18 +107,62 @@ def pieces(inputs: int, *, parallel: bool) -> Iterator[tuple[int, int]]:
     return ((start, min(start + step, inputs)) for start in range(0, inputs, step))
 
 
+_T = TypeVar("_T", bound=Tile)
+Ending = tuple[int, int, int]
+"""Of a forward call's arguments: room for sums, where the results go, and the length of a row there."""
+
+
+def run_forward(
+    tiles: Sequence[_T],
+    parts: Sequence[Columns],
+    out: Tensor,
+    width: int,
+    call: Callable[[_T, Columns, int, int, Ending], Call],
+) -> None:
+    """Fill `out`, (batch, out): a call for each tile and block of vectors of outputs.
+
+    `call` makes one, of the tile, the columns, the block's first vector, how many it has, and what its
+    arguments end with. What other addresses in it point to must be held by whoever made them.
+    """
+    size = out.element_size()
+    kept: list[Tensor] = []  # what the addresses point to
+    tasks: list[list[Call]] = []
+    strips: list[tuple[_T, Columns, Tensor]] = []
+    parallel = worth_threads(sum(tile.samples for tile in tiles), parts[0].inputs, out.shape[1])
+    threads = torch.get_num_threads() if parallel else 1
+    for tile in tiles:
+        for part in parts:
+            target = out if part.whole else out.new_empty(tile.samples, width)
+            if not part.whole:
+                strips.append((tile, part, target))
+            for vector, vectors in part.blocks(len(tiles), threads):
+                room = out.new_empty(vectors * tile.stride * width)
+                kept += (room, target)
+                place = (tile.first * out.shape[1] if part.whole else 0) + vector * width
+                ending = (room.data_ptr(), target.data_ptr() + place * size, target.shape[1])
+                tasks.append([call(tile, part, vector, vectors, ending)])
+    run(tasks, parallel=parallel)
+    for tile, part, target in strips:
+        out[tile.first : tile.first + tile.samples, -part.wanted :] = target[:, : part.wanted]
+
+
 @lru_cache(maxsize=2)
 def _pack_code(dtype: DType) -> Code:
     return compiled(templates.pack(dtype, lanes(dtype)))
 
 
-def packing(
-    errors: Tensor, first: int, samples: int, stride: int, vectors: int, dtype: DType
-) -> tuple[Tensor, Tensor, Call]:
-    """Room for a tile's errors, (vectors, stride, lanes), and their sums; and the call that fills them."""
-    width = lanes(dtype)
-    g, g_sum = errors.new_empty(vectors, stride, width), errors.new_empty(vectors, width)
-    row = errors.shape[1]
-    source = errors.data_ptr() + first * row * errors.element_size()
-    args = (vectors, samples, stride, source, row, g.data_ptr(), g_sum.data_ptr())
-    return g, g_sum, (_pack_code(dtype), args)
+def packed(
+    errors: Tensor, tiles: Sequence[Tile], vectors: int, dtype: DType, *, parallel: bool
+) -> list[tuple[Tensor, Tensor]]:
+    """Each tile's errors, (vectors, stride, lanes), and their sums over the samples, (vectors, lanes)."""
+    width, row = lanes(dtype), errors.shape[1]
+    found: list[tuple[Tensor, Tensor]] = []
+    tasks: list[list[Call]] = []
+    for tile in tiles:
+        g, g_sum = errors.new_empty(vectors, tile.stride, width), errors.new_empty(vectors, width)
+        found.append((g, g_sum))
+        source = errors.data_ptr() + tile.first * row * errors.element_size()
+        args = (vectors, tile.samples, tile.stride, source, row, g.data_ptr(), g_sum.data_ptr())
+        tasks.append([(_pack_code(dtype), args)])
+    run(tasks, parallel=parallel)
+    return found

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ftnn.kernels import _blocks as blocks
 from ftnn.kernels import _templates as templates
-from ftnn.kernels._blocks import Columns, address, addresses
+from ftnn.kernels._blocks import Columns, Ending, Tile, address, addresses
 from ftnn.kernels._llvm import Code, compiled, lanes, quick_reciprocal
 from ftnn.kernels._pool import Call, run
 from ftnn.kernels._program import Program
@@ -44,12 +43,9 @@ def _turn_code(dtype: DType) -> Code:
 
 
 @dataclass(frozen=True)
-class _Tile:
-    """At most `TILE` samples of x, (in, stride), with zeros behind the samples."""
+class _Tile(Tile):
+    """Samples of x, (in, stride), with zeros behind them."""
 
-    first: int
-    samples: int
-    stride: int
     x: Tensor
 
 
@@ -78,38 +74,21 @@ def _forward(
     program: Program, dtype: DType, tiles: Sequence[_Tile], parts: Sequence[Columns], out: Tensor
 ) -> None:
     code, width = _forward_code(program, dtype), lanes(dtype)
-    inputs, size = parts[0].inputs, out.element_size()
-    kept: list[Tensor] = []  # what the addresses point to
-    tasks: list[list[Call]] = []
-    strips: list[tuple[_Tile, Columns, Tensor]] = []
-    parallel = blocks.worth_threads(sum(tile.samples for tile in tiles), inputs, out.shape[1])
-    threads = torch.get_num_threads() if parallel else 1
-    for tile in tiles:
-        for part in parts:
-            target = out if part.whole else out.new_empty(tile.samples, width)
-            if not part.whole:
-                strips.append((tile, part, target))
-            for vector, vectors in part.blocks(len(tiles), threads):
-                room = out.new_empty(vectors * tile.stride * width)
-                kept += (room, target)
-                place = (tile.first * out.shape[1] if part.whole else 0) + vector * width
-                args = (
-                    inputs,
-                    vectors,
-                    tile.samples,
-                    tile.stride,
-                    tile.x.data_ptr(),
-                    address(part.table),
-                    vector * width,
-                    part.row_length,
-                    room.data_ptr(),
-                    target.data_ptr() + place * size,
-                    target.shape[1],
-                )
-                tasks.append([(code, args)])
-    run(tasks, parallel=parallel)
-    for tile, part, target in strips:
-        out[tile.first : tile.first + tile.samples, -part.wanted :] = target[:, : part.wanted]
+
+    def call(tile: _Tile, part: Columns, vector: int, vectors: int, ending: Ending) -> Call:
+        return code, (
+            part.inputs,
+            vectors,
+            tile.samples,
+            tile.stride,
+            tile.x.data_ptr(),
+            address(part.table),
+            vector * width,
+            part.row_length,
+            *ending,
+        )
+
+    blocks.run_forward(tiles, parts, out, width, call)
 
 
 def backward(
@@ -142,16 +121,13 @@ def _backward(
 ) -> None:
     inputs, size, turn = part.inputs, errors.element_size(), _turn_code(dtype)
     parallel = blocks.worth_threads(sum(t.samples for t in tiles), inputs, part.vectors * lanes(dtype))
-    packs = [
-        blocks.packing(errors, tile.first, tile.samples, tile.stride, part.vectors, dtype) for tile in tiles
-    ]
-    run([[pack] for _, _, pack in packs], parallel=parallel)
+    packs = blocks.packed(errors, tiles, part.vectors, dtype, parallel=parallel)
     kept: list[Any] = []  # what the addresses point to
 
     def rows(start: int, stop: int) -> list[Call]:
         """All tiles, in order, for some of the inputs."""
         calls: list[Call] = []
-        for n, (tile, (g, _, _)) in enumerate(zip(tiles, packs, strict=True)):
+        for n, (tile, (g, _)) in enumerate(zip(tiles, packs, strict=True)):
             sent = None if down is None else down.new_empty(stop - start, tile.stride)
             kept.append(sent)
             args = (

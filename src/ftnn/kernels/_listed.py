@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ftnn.kernels import _blocks as blocks
 from ftnn.kernels import _templates as templates
-from ftnn.kernels._blocks import Columns, address, addresses
+from ftnn.kernels._blocks import Columns, Ending, Tile, address, addresses
 from ftnn.kernels._llvm import Code, compiled, lanes
 from ftnn.kernels._pool import Call, run
 from ftnn.kernels._program import Program
@@ -44,12 +44,9 @@ def _collect_code(dtype: DType) -> Code:
 
 
 @dataclass(frozen=True)
-class _Tile:
-    """At most `TILE` samples, and for each input the list of those whose x is not zero, then the others."""
+class _Tile(Tile):
+    """For each input the list of the samples whose x is not zero, then the others."""
 
-    first: int
-    samples: int
-    stride: int
     count: Tensor
     index: Tensor
     value: Tensor
@@ -126,41 +123,26 @@ def _forward(
     program: Program, dtype: DType, tiles: Sequence[_Tile], parts: Sequence[Columns], out: Tensor
 ) -> bool:
     """False where a value of F(0) was not finite."""
-    code, width = _forward_code(program, dtype), lanes(dtype)
-    inputs, size = parts[0].inputs, out.element_size()
+    code, width, size = _forward_code(program, dtype), lanes(dtype), out.element_size()
     lost = torch.zeros(1, dtype=torch.int64)
     kept: list[Any] = []  # what the addresses point to
-    tasks: list[list[Call]] = []
-    strips: list[tuple[_Tile, Columns, Tensor]] = []
-    parallel = blocks.worth_threads(sum(tile.samples for tile in tiles), inputs, out.shape[1])
-    threads = torch.get_num_threads() if parallel else 1
-    for tile in tiles:
-        for part in parts:
-            target = out if part.whole else out.new_empty(tile.samples, width)
-            if not part.whole:
-                strips.append((tile, part, target))
-            for vector, vectors in part.blocks(len(tiles), threads):
-                room = out.new_empty(vectors * tile.stride * width)
-                table = addresses(part.matrices, vector * width * size)
-                kept += (room, table, target)
-                place = (tile.first * out.shape[1] if part.whole else 0) + vector * width
-                args = (
-                    inputs,
-                    vectors,
-                    tile.samples,
-                    tile.stride,
-                    *tile.addresses(0),
-                    address(table),
-                    part.row_length,
-                    room.data_ptr(),
-                    target.data_ptr() + place * size,
-                    target.shape[1],
-                    lost.data_ptr(),
-                )
-                tasks.append([(code, args)])
-    run(tasks, parallel=parallel)
-    for tile, part, target in strips:
-        out[tile.first : tile.first + tile.samples, -part.wanted :] = target[:, : part.wanted]
+
+    def call(tile: _Tile, part: Columns, vector: int, vectors: int, ending: Ending) -> Call:
+        table = addresses(part.matrices, vector * width * size)
+        kept.append(table)
+        return code, (
+            part.inputs,
+            vectors,
+            tile.samples,
+            tile.stride,
+            *tile.addresses(0),
+            address(table),
+            part.row_length,
+            *ending,
+            lost.data_ptr(),
+        )
+
+    blocks.run_forward(tiles, parts, out, width, call)
     return not lost.item()
 
 
@@ -199,10 +181,7 @@ def _backward(
 ) -> None:
     inputs, size = part.inputs, errors.element_size()
     parallel = blocks.worth_threads(sum(t.samples for t in tiles), inputs, part.vectors * lanes(dtype))
-    packs = [
-        blocks.packing(errors, tile.first, tile.samples, tile.stride, part.vectors, dtype) for tile in tiles
-    ]
-    run([[pack] for _, _, pack in packs], parallel=parallel)
+    packs = blocks.packed(errors, tiles, part.vectors, dtype, parallel=parallel)
     kept: list[Any] = []  # what the addresses point to
 
     def rows(start: int, stop: int) -> list[Call]:
@@ -232,7 +211,7 @@ def _backward(
                     0,
                 ),
             )
-            for n, (tile, (g, g_sum, _)) in enumerate(zip(tiles, packs, strict=True))
+            for n, (tile, (g, g_sum)) in enumerate(zip(tiles, packs, strict=True))
         ]
 
     run([rows(*piece) for piece in blocks.pieces(inputs, parallel=parallel)], parallel=parallel)

@@ -2,12 +2,6 @@
 
 `ftnn::transfer` takes the formula as text. Its backward is the operator `ftnn::transfer_backward`, whose own
 backward is the reference's contraction, differentiable to any order.
-
-Every call goes through the dispatcher, so that eager code, compiled graphs and exported ones see the same
-operator. Two of torch's conveniences are left out for their price: `custom_op` imports the whole of
-`torch._dynamo` at the first call (more than a second of every process), and `register_autograd` flattens and
-rebuilds all arguments several times (0.4 ms of each step). A plain `autograd.Function` under the key
-`Autograd` does the same work.
 """
 
 from __future__ import annotations
@@ -24,6 +18,7 @@ from ftnn.errors import FtnnError
 from ftnn.formula import Function
 from ftnn.formula._expr import INPUT
 from ftnn.kernels import _gemm, _reference, _traced
+from ftnn.kernels._operators import below, recorded, register
 from ftnn.kernels._program import Program, program, signature
 
 Backend = Literal["auto", "reference", "cpu", "triton"]
@@ -116,23 +111,15 @@ def _fused(x: Tensor) -> Any:
 
 # --- the operators: what they take, what they compute, and what shapes come out ---
 
-_LIBRARY = torch.library.Library("ftnn", "DEF")
-_LIBRARY.define("transfer(Tensor x, Tensor[] matrices, str formula, str constants, str backend) -> Tensor")
-_LIBRARY.define(
-    "transfer_backward(Tensor grad, Tensor x, Tensor[] matrices, str formula, str constants, str backend, "
-    "str wanted) -> Tensor[]"
-)
-
 
 def _transfer(x: Tensor, matrices: list[Tensor], formula: str, constants: str, backend: str) -> Tensor:
     found = program(formula, constants)
-    with torch.no_grad():
-        if backend != "cpu" and _gemm.suits(found, x, matrices):
-            out = _gemm.transfer(found, x, matrices)
-            if found.plan.exact or bool(torch.isfinite(out).all()):
-                return out
-            return _reference.transfer(found, x, matrices)  # in the order in which the formula is written
-        return _fused(x).transfer(found, x, matrices)
+    if backend != "cpu" and _gemm.suits(found, x, matrices):
+        out = _gemm.transfer(found, x, matrices)
+        if found.plan.exact or bool(torch.isfinite(out).all()):
+            return out
+        return _reference.transfer(found, x, matrices)  # in the order in which the formula is written
+    return _fused(x).transfer(found, x, matrices)
 
 
 def _transfer_backward(
@@ -140,13 +127,12 @@ def _transfer_backward(
 ) -> list[Tensor]:
     found = program(formula, constants)
     names = tuple(wanted.split())
-    with torch.no_grad():
-        if backend != "cpu" and _gemm.suits(found, x, matrices):
-            grads = _gemm.transfer_backward(found, grad, x, matrices, names)
-            if found.plan.exact or all(bool(torch.isfinite(g).all()) for g in grads):
-                return grads
-            return list(_reference.transfer_backward(found, grad, x, matrices, names))
-        return list(_fused(x).transfer_backward(found, grad, x, matrices, names))
+    if backend != "cpu" and _gemm.suits(found, x, matrices):
+        grads = _gemm.transfer_backward(found, grad, x, matrices, names)
+        if found.plan.exact or all(bool(torch.isfinite(g).all()) for g in grads):
+            return grads
+        return list(_reference.transfer_backward(found, grad, x, matrices, names))
+    return list(_fused(x).transfer_backward(found, grad, x, matrices, names))
 
 
 def _fake_transfer(x: Tensor, matrices: list[Tensor], formula: str, constants: str, backend: str) -> Tensor:
@@ -166,8 +152,6 @@ def _ordered(found: Program, wanted: Sequence[str]) -> list[str]:
 
 # --- autograd ---
 
-_BELOW: Any = torch._C._after_autograd_keyset
-
 
 class _Transfer(torch.autograd.Function):
     @staticmethod
@@ -175,7 +159,7 @@ class _Transfer(torch.autograd.Function):
         ctx.save_for_backward(*tensors)
         ctx.signature, ctx.backend = signature, backend
         x, *matrices = tensors
-        return torch.ops.ftnn.transfer.default.redispatch(keys & _BELOW, x, matrices, *signature, backend)
+        return below(torch.ops.ftnn.transfer.default, keys, x, matrices, *signature, backend)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
@@ -199,7 +183,7 @@ class _TransferBackward(torch.autograd.Function):
         ctx.signature, ctx.wanted = signature, wanted
         grad, x, *matrices = tensors
         op = torch.ops.ftnn.transfer_backward.default
-        return tuple(op.redispatch(keys & _BELOW, grad, x, matrices, *signature, backend, wanted))
+        return tuple(below(op, keys, grad, x, matrices, *signature, backend, wanted))
 
     @staticmethod
     def backward(ctx: Any, *weights: Tensor) -> tuple[Any, ...]:
@@ -211,17 +195,12 @@ class _TransferBackward(torch.autograd.Function):
         return None, None, None, None, grad_grad, grad_x, *grad_parameters, *constants
 
 
-def _recorded(*tensors: Tensor) -> bool:
-    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-
-
 def _autograd_transfer(
     keys: Any, x: Tensor, matrices: list[Tensor], formula: str, constants: str, backend: str
 ) -> Tensor:
-    if _recorded(x, *matrices):
+    if recorded(x, *matrices):
         return cast(Tensor, _Transfer.apply(keys, (formula, constants), backend, x, *matrices))
-    op = torch.ops.ftnn.transfer.default
-    return op.redispatch(keys & _BELOW, x, matrices, formula, constants, backend)
+    return below(torch.ops.ftnn.transfer.default, keys, x, matrices, formula, constants, backend)
 
 
 def _autograd_transfer_backward(
@@ -234,34 +213,24 @@ def _autograd_transfer_backward(
     backend: str,
     wanted: str,
 ) -> list[Tensor]:
-    if _recorded(grad, x, *matrices):
+    if recorded(grad, x, *matrices):
         return list(
             _TransferBackward.apply(keys, (formula, constants), backend, wanted, grad, x, *matrices)  # pyright: ignore[reportArgumentType]
         )
     op = torch.ops.ftnn.transfer_backward.default
-    return op.redispatch(keys & _BELOW, grad, x, matrices, formula, constants, backend, wanted)
+    return below(op, keys, grad, x, matrices, formula, constants, backend, wanted)
 
 
-# Kernels multiply matrices, which autocast would do in half precision. A layer has chosen its dtype already.
-_AUTOCAST: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
-    torch._C.DispatchKey.AutocastCUDA
+register(
+    "transfer(Tensor x, Tensor[] matrices, str formula, str constants, str backend) -> Tensor",
+    _transfer,
+    _fake_transfer,
+    _autograd_transfer,
 )
-
-
-def _without_autocast(op: Any) -> Any:
-    def kernel(*arguments: Any) -> Any:
-        with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
-            return op(*arguments)
-
-    return kernel
-
-
-for _name, _kernel, _autograd, _fake in (
-    ("transfer", _transfer, _autograd_transfer, _fake_transfer),
-    ("transfer_backward", _transfer_backward, _autograd_transfer_backward, _fake_transfer_backward),
-):
-    _LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")
-    _LIBRARY.impl(_name, _autograd, "Autograd", with_keyset=True)
-    for _key in ("AutocastCPU", "AutocastCUDA"):
-        _LIBRARY.impl(_name, _without_autocast(getattr(torch.ops.ftnn, _name).default), _key)
-    torch.library.register_fake(f"ftnn::{_name}", _fake, lib=_LIBRARY)
+register(
+    "transfer_backward(Tensor grad, Tensor x, Tensor[] matrices, str formula, str constants, str backend, "
+    "str wanted) -> Tensor[]",
+    _transfer_backward,
+    _fake_transfer_backward,
+    _autograd_transfer_backward,
+)

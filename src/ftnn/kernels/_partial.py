@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from ftnn.formula import Function
 from ftnn.formula._expr import INPUT
 from ftnn.kernels import _reference, _traced
 from ftnn.kernels._op import Backend, cpu_available
+from ftnn.kernels._operators import below, recorded, register
 from ftnn.kernels._program import Program, program, signature
 from ftnn.kernels._reference import list_form
 
@@ -75,8 +76,10 @@ def _cpu() -> Any:
     return module
 
 
-@torch.library.custom_op("ftnn::partial_transfer", mutates_args=())
-def _op(
+# --- the operators ---
+
+
+def _transfer(
     x: Tensor,
     matrices: list[Tensor],
     inputs: Tensor,
@@ -85,26 +88,15 @@ def _op(
     constants: str,
     backend: str,
 ) -> Tensor:
-    with torch.no_grad():
-        path = _cpu().transfer if backend != "reference" and _compiled(x) else reference
-        return path(program(formula, constants), x, matrices, inputs, bounds)
+    path = _cpu().transfer if backend != "reference" and _compiled(x) else reference
+    return path(program(formula, constants), x, matrices, inputs, bounds)
 
 
-@_op.register_fake
-def _(
-    x: Tensor,
-    matrices: list[Tensor],
-    inputs: Tensor,
-    bounds: Tensor,
-    formula: str,
-    constants: str,
-    backend: str,
-) -> Tensor:
+def _fake_transfer(x: Tensor, matrices: list[Tensor], inputs: Tensor, bounds: Tensor, *_: str) -> Tensor:
     return x.new_empty(x.shape[0], bounds.shape[0] - 1)
 
 
-@torch.library.custom_op("ftnn::partial_transfer_backward", mutates_args=())
-def _backward_op(
+def _transfer_backward(
     grad: Tensor,
     x: Tensor,
     matrices: list[Tensor],
@@ -115,50 +107,78 @@ def _backward_op(
     backend: str,
     wanted: str,
 ) -> list[Tensor]:
-    with torch.no_grad():
-        path = _cpu().transfer_backward if backend != "reference" and _compiled(x) else reference_backward
-        return path(program(formula, constants), grad, x, matrices, inputs, bounds, tuple(wanted.split()))
+    path = _cpu().transfer_backward if backend != "reference" and _compiled(x) else reference_backward
+    return path(program(formula, constants), grad, x, matrices, inputs, bounds, tuple(wanted.split()))
 
 
-@_backward_op.register_fake
-def _(
-    grad: Tensor,
-    x: Tensor,
-    matrices: list[Tensor],
-    inputs: Tensor,
-    bounds: Tensor,
-    formula: str,
-    constants: str,
-    backend: str,
-    wanted: str,
-) -> list[Tensor]:
+def _fake_transfer_backward(grad: Tensor, x: Tensor, matrices: list[Tensor], *rest: Any) -> list[Tensor]:
+    *_, wanted = rest
     return [torch.empty_like(x if name == INPUT else matrices[0]) for name in wanted.split()]
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, matrices, sources, bounds, formula, constants, backend = inputs
-    ctx.save_for_backward(x, sources, bounds, *matrices)
-    ctx.signature, ctx.backend = (formula, constants), backend
+class _Transfer(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        keys: Any,
+        signature: tuple[str, str],
+        backend: str,
+        inputs: Tensor,
+        bounds: Tensor,
+        *tensors: Tensor,
+    ) -> Tensor:
+        ctx.save_for_backward(inputs, bounds, *tensors)
+        ctx.signature, ctx.backend = signature, backend
+        x, *matrices = tensors
+        op = torch.ops.ftnn.partial_transfer.default
+        return below(op, keys, x, matrices, inputs, bounds, *signature, backend)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        inputs, bounds, x, *matrices = ctx.saved_tensors
+        found = program(*ctx.signature)
+        needed = dict(zip((INPUT, *found.matrices), ctx.needs_input_grad[5:], strict=True))
+        wanted = tuple(name for name in found.differentiable if needed[name])
+        if torch.is_grad_enabled():  # somebody wants derivatives of this one: the reference has them all
+            slopes = reference_backward(found, grads[0], x, matrices, inputs, bounds, wanted)
+        else:
+            slopes = torch.ops.ftnn.partial_transfer_backward.default(
+                grads[0], x, matrices, inputs, bounds, *ctx.signature, ctx.backend, " ".join(wanted)
+            )
+        by_name = dict(zip(wanted, slopes, strict=True))
+        return None, None, None, None, None, *(by_name.get(name) for name in needed)
 
 
-def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    x, inputs, bounds, *matrices = ctx.saved_tensors
-    found = program(*ctx.signature)
-    needs_x, needs_matrices, *_ = ctx.needs_input_grad
-    needed = {INPUT: needs_x, **dict(zip(found.matrices, needs_matrices, strict=True))}
-    wanted = tuple(name for name in found.differentiable if needed[name])
-    if torch.is_grad_enabled():  # somebody wants derivatives of this one: the reference has them all
-        grads = reference_backward(found, grad, x, matrices, inputs, bounds, wanted)
-    else:
-        grads = torch.ops.ftnn.partial_transfer_backward(
-            grad, x, matrices, inputs, bounds, *ctx.signature, ctx.backend, " ".join(wanted)
-        )
-    by_name = dict(zip(wanted, grads, strict=True))
-    of_matrices = [by_name.get(name) for name in found.matrices]
-    return by_name.get(INPUT), of_matrices, None, None, None, None, None
+def _autograd_transfer(
+    keys: Any,
+    x: Tensor,
+    matrices: list[Tensor],
+    inputs: Tensor,
+    bounds: Tensor,
+    formula: str,
+    constants: str,
+    backend: str,
+) -> Tensor:
+    if recorded(x, *matrices):
+        given = (keys, (formula, constants), backend, inputs, bounds, x, *matrices)
+        return cast(Tensor, _Transfer.apply(*given))
+    op = torch.ops.ftnn.partial_transfer.default
+    return below(op, keys, x, matrices, inputs, bounds, formula, constants, backend)
 
 
-torch.library.register_autograd("ftnn::partial_transfer", _backward, setup_context=_save)
+register(
+    "partial_transfer(Tensor x, Tensor[] matrices, Tensor inputs, Tensor bounds, str formula, str constants, "
+    "str backend) -> Tensor",
+    _transfer,
+    _fake_transfer,
+    _autograd_transfer,
+)
+register(
+    "partial_transfer_backward(Tensor grad, Tensor x, Tensor[] matrices, Tensor inputs, Tensor bounds, "
+    "str formula, str constants, str backend, str wanted) -> Tensor[]",
+    _transfer_backward,
+    _fake_transfer_backward,
+)
 
 
 # --- the reference: every connection's value, in plain torch ---
