@@ -79,7 +79,7 @@ def torch_kernels(side: Side) -> None:
 def driver(side: Side) -> None:
     """Epochs, with the network, its buffers and its data in guarded memory."""
     from ftnn.formula import catalogue
-    from ftnn.kernels import _driver
+    from ftnn.kernels import _buffers, _driver, _memory_driver
     from ftnn.kernels._program import program, signature
 
     def room(shape: Any, dtype: Any) -> Array:
@@ -88,9 +88,11 @@ def driver(side: Side) -> None:
     def plain(array: Any, dtype: Any) -> Array:
         return place(np.ascontiguousarray(array, dtype), side)
 
-    _driver._room, _driver._plain = room, plain
+    for module in (_buffers, _driver, _memory_driver):
+        setattr(module, "room", room)  # noqa: B010 - modules have no such attribute to a type checker
+        setattr(module, "plain", plain)  # noqa: B010
     random = np.random.default_rng(0)
-    kinds: tuple[tuple[_driver.Activation, _driver.Loss, float], ...] = (
+    kinds: tuple[tuple[_buffers.Activation, _buffers.Loss, float], ...] = (
         ("relu", "softmax", 0.2),
         ("tanh", "squared", 1.0),
         ("logistic", "softmax", 0.2),
@@ -98,9 +100,9 @@ def driver(side: Side) -> None:
     for activation, loss, density in kinds:
         found = program(*signature(catalogue["F16"]))
         shapes = [
-            _driver.Shape(found, 19, 17),
-            _driver.Shape(found, 17, 3),
-            _driver.Shape(_driver.LINEAR, 3, 5),
+            _buffers.Shape(found, 19, 17),
+            _buffers.Shape(found, 17, 3),
+            _buffers.Shape(_driver.LINEAR, 3, 5),
         ]
         network = _driver.Network(shapes, activation, loss, "float64", 7)
         for layer in network.layers:
@@ -109,7 +111,7 @@ def driver(side: Side) -> None:
                 [random.normal(size=(inputs, outputs)) for _ in layer.matrices], random.normal(size=outputs)
             )
         x = random.normal(size=(23, 19)) * (random.random((23, 19)) < density)
-        samples = _driver.Samples.of(x, "float64")
+        samples = _buffers.Samples.of(x, "float64")
         wanted: dict[str, Any] = {
             "labels": random.integers(5, size=23),
             "targets": random.normal(size=(23, 5)),
@@ -117,8 +119,8 @@ def driver(side: Side) -> None:
         network.train(samples, np.arange(23), rate=0.01, clip=1.0, weights=np.ones(23), **wanted)
         network.predict(samples)
         network.predict(samples, upto=1)
-    memory = _driver.Shape(program("tanh(p*x + q*C + r)"), 5, 9)
-    network = _driver.MemoryNetwork(memory, 3, "logistic", "softmax", "float64")
+    memory = _buffers.Shape(program("tanh(p*x + q*C + r)"), 5, 9)
+    network = _memory_driver.MemoryNetwork(memory, 3, "logistic", "softmax", "float64")
     network.load([random.normal(size=(5, 9)) for _ in range(3)], None, random.normal(size=(3, 9)), None)
     network.train(random.normal(size=(11, 5)), rate=0.1, labels=random.integers(3, size=11))
 

@@ -17,7 +17,8 @@ import ftnn
 from ftnn.errors import FtnnError
 from ftnn.formula import Function
 from ftnn.kernels import _driver, _epoch, _reference
-from ftnn.kernels._driver import LINEAR, Activation, Loss, Network, Samples, Shape
+from ftnn.kernels._buffers import Activation, Loss, Samples, Shape
+from ftnn.kernels._driver import LINEAR, Network
 from ftnn.kernels._program import program, signature
 from ftnn.kernels._vector import DType
 

@@ -363,9 +363,9 @@ def test_compiling_the_driver_is_said_once_and_only_when_it_happens(
 
 TRAIN = """
 import numpy as np
-from ftnn.kernels import _driver
-network = _driver.Network([_driver.Shape(_driver.LINEAR, 5, 3)], "relu", "softmax", "float32", 4)
-samples = _driver.Samples.of(np.ones((8, 5)), "float32")
+from ftnn.kernels import _buffers, _driver
+network = _driver.Network([_buffers.Shape(_driver.LINEAR, 5, 3)], "relu", "softmax", "float32", 4)
+samples = _buffers.Samples.of(np.ones((8, 5)), "float32")
 network.train(samples, np.arange(8), rate=0.1, labels=np.zeros(8, int))
 print(network.predict(samples).shape)
 """

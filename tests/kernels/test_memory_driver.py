@@ -10,7 +10,8 @@ import pytest
 from ftnn.errors import FtnnError
 from ftnn.formula import Function
 from ftnn.formula._numpy import evaluate
-from ftnn.kernels._driver import Activation, Loss, MemoryNetwork, Shape
+from ftnn.kernels._buffers import Activation, Loss, Shape
+from ftnn.kernels._memory_driver import MemoryNetwork
 from ftnn.kernels._program import program, signature
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ftnn.data import mnist
-from ftnn.kernels._driver import Samples
+from ftnn.kernels._buffers import Samples
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

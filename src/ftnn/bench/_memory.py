@@ -17,7 +17,8 @@ from ftnn.bench._rows import Row
 from ftnn.bench._systems import EAGER, FTNN, Systems
 from ftnn.bench._timed import timed
 from ftnn.data import pi_digits
-from ftnn.kernels._driver import MemoryNetwork, Shape
+from ftnn.kernels._buffers import Shape
+from ftnn.kernels._memory_driver import MemoryNetwork
 from ftnn.kernels._program import program, signature
 from ftnn.nn import Memory
 

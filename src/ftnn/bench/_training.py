@@ -13,7 +13,8 @@ from torch.nn.functional import cross_entropy
 from ftnn.bench._data import Data, samples
 from ftnn.bench._measure import Burst
 from ftnn.errors import FtnnError
-from ftnn.kernels._driver import LINEAR, Network, Shape
+from ftnn.kernels._buffers import Shape
+from ftnn.kernels._driver import LINEAR, Network
 from ftnn.kernels._program import program, signature
 from ftnn.nn import Transfer
 

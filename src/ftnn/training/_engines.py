@@ -118,18 +118,20 @@ class CompiledEngine:
         problem: Problem,
         settings: Settings,
     ):
-        from ftnn.kernels import _driver  # Numba is loaded only when something is trained
+        # Numba is loaded only when something is trained.
+        from ftnn.kernels import _driver
+        from ftnn.kernels._buffers import Samples, Shape
 
-        self._driver = _driver
+        self._hold = Samples.of
         self._layers, self._output, self._problem, self._clip = layers, output, problem, settings.clip
         shapes = [
-            _driver.Shape(program(*signature(layer.function)), layer.in_features, layer.out_features)
+            Shape(program(*signature(layer.function)), layer.in_features, layer.out_features)
             for layer in layers
         ]
-        shapes.append(_driver.Shape(_driver.LINEAR, output.in_features, output.out_features))
+        shapes.append(Shape(_driver.LINEAR, output.in_features, output.out_features))
         dtype = "float64" if output.weight.dtype == torch.float64 else "float32"
         self._network = _driver.Network(shapes, activation, problem.loss, dtype, settings.batch_size)
-        self._samples = _driver.Samples.of(problem.x, dtype)
+        self._samples = Samples.of(problem.x, dtype)
         for mine, layer in zip(self._network.layers, layers, strict=False):
             bias = None if layer.bias is None else layer.bias.detach().numpy()
             mine.load([m.detach().numpy() for m in layer.matrices()], bias)
@@ -148,10 +150,10 @@ class CompiledEngine:
         )
 
     def outputs(self, x: Array) -> Array:
-        return self._network.predict(self._driver.Samples.of(x, self._network.dtype))
+        return self._network.predict(self._hold(x, self._network.dtype))
 
     def hidden(self, x: Array) -> Array:
-        samples = self._samples if x is self._problem.x else self._driver.Samples.of(x, self._network.dtype)
+        samples = self._samples if x is self._problem.x else self._hold(x, self._network.dtype)
         return self._network.predict(samples, upto=len(self._layers))
 
     def _arrays(self) -> Iterator[tuple[str, Array]]:

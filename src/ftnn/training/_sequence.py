@@ -116,13 +116,14 @@ class _Compiled:
     """Passes in compiled code."""
 
     def __init__(self, net: MemoryNetwork, problem: Problem, rate: float, clip: float | None, window: int):
-        from ftnn.kernels import _driver
+        from ftnn.kernels._buffers import Shape
+        from ftnn.kernels._memory_driver import MemoryNetwork as Driver
 
         self._net, self._problem, self._rate, self._clip = net, problem, rate, clip
         cell = net.memory
-        shape = _driver.Shape(program(*signature(cell.function)), cell.in_features, cell.out_features)
+        shape = Shape(program(*signature(cell.function)), cell.in_features, cell.out_features)
         dtype = "float64" if net.output.weight.dtype == torch.float64 else "float32"
-        self._driver = _driver.MemoryNetwork(shape, net.out_features, net.activation, problem.loss, dtype)
+        self._driver = Driver(shape, net.out_features, net.activation, problem.loss, dtype)
         assert cell.bias is not None  # `choose` saw to it
         self._driver.load(
             [m.detach().numpy() for m in cell.matrices()],
