@@ -1,0 +1,170 @@
+# scikit-learn has no types, and what stubs there are refuse what it accepts.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
+# pyright: reportUnknownLambdaType=false
+"""Bad input."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from ftnn import FTNNClassifier, FTNNRegressor
+from ftnn.errors import FtnnError
+from tests.estimators.made import classifier, ignore_chance, parameters_of, regressor
+
+X = np.random.default_rng(0).normal(size=(20, 3))
+Y = (X[:, 0] > 0).astype(int)
+NAN = np.where(np.arange(3) == 1, np.nan, X)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"function": "F99"}, "'F99' is not in the catalogue"),
+        ({"function": "p*foo(x)"}, "foo"),
+        ({"function": 3}, "function=3 is not allowed"),
+        ({"function": ["F01", None]}, r"function=\['F01', None\] is not allowed"),
+        ({"function": ["F01", "F02"]}, "2 functions were given for 1 hidden layers"),
+        ({"function": "memory"}, "Memory"),
+        ({"hidden_layer_sizes": 0}, "hidden_layer_sizes=0 is not allowed"),
+        ({"hidden_layer_sizes": (10, -1)}, r"hidden_layer_sizes=\(10, -1\)"),
+        ({"hidden_layer_sizes": "10"}, "hidden_layer_sizes='10'"),
+        ({"hidden_layer_sizes": 2.5}, "hidden_layer_sizes=2.5"),
+        ({"hidden_layer_sizes": True}, "hidden_layer_sizes=True"),
+        ({"activation": "gelu"}, "activation='gelu' is not known; allowed are logistic, relu, tanh"),
+        ({"activation": None}, "activation=None"),
+        ({"solver": "adam"}, "solver='adam' is not known; allowed are layerwise, joint"),
+        ({"engine": "gpu"}, "engine='gpu'"),
+        ({"engine": "compiled", "momentum": 0.5}, 'engine="compiled" cannot be used'),
+        ({"dtype": "float16"}, "dtype='float16'"),
+        ({"gamma": float("nan")}, "gamma=nan"),
+        ({"gamma": 1e9}, "gamma == 1000000000.0, must be <= 100"),
+        ({"gamma": "auto"}, "gamma must be an instance of"),
+        ({"epochs": 0}, "epochs == 0, must be >= 1"),
+        ({"epochs": 2.5}, "epochs must be an instance of"),
+        ({"epochs": True}, "epochs=True"),
+        ({"fine_tuning_epochs": -1}, "fine_tuning_epochs == -1, must be >= 0"),
+        ({"batch_size": 0}, "batch_size == 0, must be >= 1"),
+        ({"clip": 0}, "clip == 0, must be > 0"),
+        ({"momentum": 1}, "momentum == 1, must be < 1"),
+        ({"weight_decay": -1}, "weight_decay == -1, must be >= 0"),
+        ({"validation_fraction": 1.0}, "validation_fraction == 1.0, must be < 1"),
+        ({"n_iter_no_change": 0}, "n_iter_no_change == 0"),
+        ({"tol": -1}, "tol == -1"),
+        ({"random_state": "x"}, "'x' cannot be used to seed"),
+    ],
+)
+def test_wrong_parameters_are_refused_by_name_when_fitting(given: Any, message: str):
+    for made in (FTNNClassifier(**given), FTNNRegressor(**given)):
+        assert made.get_params()[next(iter(given))] is next(iter(given.values()))  # and not before
+        for learn in (
+            made.fit,
+            lambda x, y, made=made: made.partial_fit(x, y, **CLASSES.get(type(made), {})),
+        ):
+            with pytest.raises((ValueError, TypeError), match=message):
+                learn(X, Y)
+
+
+CLASSES: dict[Any, Any] = {FTNNClassifier: {"classes": [0, 1]}}
+
+
+def test_errors_of_ours_are_of_both_families():
+    with pytest.raises(FtnnError) as error:
+        FTNNClassifier(solver="adam").fit(X, Y)
+    assert isinstance(error.value, ValueError)
+
+
+@ignore_chance  # in so few steps
+def test_numbers_may_be_numpys():
+    given = {
+        "hidden_layer_sizes": np.array([4, 3]),
+        "epochs": np.int64(2),
+        "gamma": np.float32(-2),
+        "clip": None,
+    }
+    found = FTNNClassifier(**given, batch_size=np.int32(7), random_state=np.int64(3)).fit(X, Y)
+    assert [layer.out_features for layer in found.network_.layers] == [4, 3]
+    assert classifier(hidden_layer_sizes=5).fit(X, Y).network_.layers[0].out_features == 5
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "weights", "message"),
+    [
+        (NAN, Y, None, "Input X contains NaN"),
+        (X * np.inf, Y, None, "Input X contains"),
+        (X * 1e39, Y, None, "too large for dtype"),
+        (X, np.where(Y, np.nan, 0), None, "Input y contains NaN"),
+        (X, Y[:-1], None, "inconsistent numbers of samples"),
+        (X[:0], Y[:0], None, r"0 sample\(s\)"),
+        (X[:, :0], Y, None, r"0 feature\(s\)"),
+        (X[:, 0], Y, None, "Expected 2D array"),
+        ([["a", "b"]] * 20, Y, None, "could not convert string to float"),
+        (X, Y, np.ones(19), "sample_weight has 19 numbers for 20 samples"),
+        (X, Y, np.ones((20, 2)), r"sample_weight must be one number for each sample, not of shape \(20, 2\)"),
+        (X, Y, -np.ones(20), "sample_weight must be 0 or more; it has -1"),
+        (X, Y, np.zeros(20), "sample_weight is zero for all samples"),
+        (X, Y, np.full(20, np.nan), "Input sample_weight contains NaN"),
+    ],
+)
+@pytest.mark.parametrize("make", [classifier, regressor])
+def test_wrong_data_are_refused_by_name(make: Any, x: Any, y: Any, weights: Any, message: str):
+    with pytest.raises(ValueError, match=message):
+        make().fit(x, y, sample_weight=weights)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.zeros(20), r"one class only, .*0\.0.*needs at least 2 classes"),
+        (["a"] * 20, "one class only, .*'a'"),
+        (np.linspace(0, 1, 20), "Unknown label type: continuous"),
+        (np.eye(2)[Y], "y should be a 1d array"),
+        ([1, "a"] * 10, "label"),
+    ],
+)
+def test_wrong_labels_are_refused(y: Any, message: str):
+    with pytest.raises(ValueError, match=message):
+        classifier().fit(X, np.array(y, dtype=object) if isinstance(y, list) else y)
+
+
+def test_wrong_targets_are_refused():
+    with pytest.raises(ValueError, match="could not convert string to float"):
+        regressor().fit(X, ["a"] * 20)
+    found = regressor().partial_fit(X, np.ones((20, 2)))
+    with pytest.raises(ValueError, match="y has 1 targets for each sample, but it had 2 before"):
+        found.partial_fit(X, Y)
+
+
+def test_wrong_calls_of_partial_fit_are_refused():
+    with pytest.raises(ValueError, match="first call of partial_fit needs classes"):
+        classifier().partial_fit(X, Y)
+    with pytest.raises(ValueError, match="one class only"):
+        classifier().partial_fit(X, Y * 0, classes=[0])
+    found = classifier().partial_fit(X, Y, classes=[0, 1])
+    before = parameters_of(found)
+    with pytest.raises(ValueError, match=r"classes=\[0, 1, 2\] differ from the present ones, \[0 1\]"):
+        found.partial_fit(X, Y, classes=[0, 1, 2])
+    with pytest.raises(ValueError, match=r"unseen labels: \[.*2"):
+        found.partial_fit(X, Y * 2)
+    with pytest.raises(ValueError, match="X has 2 features, but FTNNClassifier is expecting 3"):
+        found.partial_fit(X[:, :2], Y)
+    assert all(map(np.array_equal, before, parameters_of(found)))
+
+
+def test_predicting_asks_for_what_was_fitted():
+    for made in (classifier(), regressor()):
+        with pytest.raises(NotFittedError):
+            made.predict(X)
+        made.fit(X, Y)
+        with pytest.raises(ValueError, match=r"X has 2 features, but .* is expecting 3 features as input"):
+            made.predict(X[:, :2])
+        with pytest.raises(ValueError, match="Input X contains NaN"):
+            made.predict(NAN)
+        with pytest.raises(ValueError, match="Found array with 0 sample"):
+            made.predict(X[:0])
+    made = classifier()
+    with pytest.raises(ValueError, match="one class only"):
+        made.fit(X, Y * 0)
+    with pytest.raises(NotFittedError):  # though the number of features is known
+        made.predict(X)
