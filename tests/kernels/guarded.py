@@ -88,9 +88,9 @@ def driver(side: Side) -> None:
     def plain(array: Any, dtype: Any) -> Array:
         return place(np.ascontiguousarray(array, dtype), side)
 
-    for module in (_buffers, _driver, _memory_driver):
-        setattr(module, "room", room)  # noqa: B010 - modules have no such attribute to a type checker
-        setattr(module, "plain", plain)  # noqa: B010
+    modules: tuple[Any, ...] = (_buffers, _driver, _memory_driver)
+    for module in modules:
+        module.room, module.plain = room, plain
     random = np.random.default_rng(0)
     kinds: tuple[tuple[_buffers.Activation, _buffers.Loss, float], ...] = (
         ("relu", "softmax", 0.2),

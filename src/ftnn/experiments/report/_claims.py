@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ftnn.experiments._grids import GAMMAS, LAYERS
+from ftnn.experiments._grids import LAYERS
 from ftnn.experiments.report._grid import Entry, Place
 from ftnn.experiments.report._pi import Curve
+from ftnn.experiments.report._texts import layers_of
 
 HIGH = 90.0
 """What we take "high accuracies" for: the median of all later epochs, in percent."""
@@ -59,7 +60,7 @@ def _failures(entries: Sequence[Entry], layers: int, said: int) -> Claim:
     whole = len(done) == len(here)
     models = "model fails" if said == 1 else "models fail"
     return Claim(
-        f"With {_layers(layers)}, {said} {models} to be trained",
+        f"With {layers_of(layers)}, {said} {models} to be trained",
         Count(str(theirs), theirs == said),
         Count(str(ours) if whole else f"{ours} of {len(done)} done", ours == said if whole else None)
         if done
@@ -84,7 +85,7 @@ def _deeper(entries: Sequence[Entry], shallow: int, deep: int, said: tuple[int, 
     done = all(entry.run is not None for entry in entries if entry.layers in (shallow, deep))
     equal = f", {said[2]} equal" if said[2] else ""
     return Claim(
-        f"{_layers(deep)} against {shallow}: {said[0]} models better, {said[1]} worse{equal}",
+        f"{layers_of(deep)} against {shallow}: {said[0]} models better, {said[1]} worse{equal}",
         Count(_split(theirs), theirs == said),
         # The sense of the sentence: deeper is more often worse than better.
         Count(_split(ours), ours[0] < ours[1] if done else None) if any(ours) else _UNKNOWN,
@@ -114,7 +115,7 @@ def _rates(entries: Sequence[Entry], layers: int, activation: str, how: str, sha
 
     shown = {"relu": "ReLU", "tanh": "tanh"}[activation]
     return Claim(
-        f"With {_layers(layers)}, the best γ of {shown} is {how} smaller than that of logistic",
+        f"With {layers_of(layers)}, the best γ of {shown} is {how} smaller than that of logistic",
         count(lambda entry: entry.paper.gamma),
         count(_own_best),
     )
@@ -122,13 +123,7 @@ def _rates(entries: Sequence[Entry], layers: int, activation: str, how: str, sha
 
 def _own_best(entry: Entry) -> Value:
     """Our own best γ; None unless all of the paper's were run."""
-    trained = {
-        rate.gamma: rate.first.ft
-        for rate in entry.rates
-        if rate.first is not None and rate.first.failed is None and rate.first.ft is not None
-    }
-    done = {rate.gamma for rate in entry.rates if rate.first is not None}
-    return max(trained, key=lambda gamma: trained[gamma]) if trained and done >= set(GAMMAS) else None
+    return entry.best_rate.gamma if entry.best_rate and entry.is_whole else None
 
 
 def _by_place(entries: Sequence[Entry], value: Callable[[Entry], Value]) -> dict[Place, float]:
@@ -137,10 +132,6 @@ def _by_place(entries: Sequence[Entry], value: Callable[[Entry], Value]) -> dict
         for entry in entries
         if (found := value(entry)) is not None
     }
-
-
-def _layers(count: int) -> str:
-    return f"{count} hidden layer{'s'[: count != 1]}"
 
 
 # --- π ---

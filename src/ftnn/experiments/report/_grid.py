@@ -9,9 +9,10 @@ from functools import cached_property
 from typing import Literal
 
 from ftnn.data import PaperCell, paper_best, paper_grid
-from ftnn.experiments._grids import FUNCTIONS, LAYERS
+from ftnn.experiments._grids import FUNCTIONS, GAMMAS, LAYERS
 from ftnn.experiments._store import Row
 from ftnn.experiments._tasks import Cell
+from ftnn.experiments.report._texts import accuracy
 
 NEAR = 0.3
 """Points of accuracy up to which two results count as alike."""
@@ -110,6 +111,11 @@ class Entry:
         return max(trained, key=_accuracy, default=None)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether all of the paper's γ were run."""
+        return {rate.gamma for rate in self.rates if rate.runs} >= set(GAMMAS)
+
+    @property
     def evidence(self) -> str:
         """What other runs say of this cell: its other seeds, and our best γ where it is another."""
         parts: list[str] = []
@@ -141,11 +147,6 @@ def grade_of(difference: float | None) -> Grade:
     if difference < 0:
         return "worse" if difference >= -FAR else "far-worse"
     return "better" if difference <= FAR else "far-better"
-
-
-def accuracy(value: float | None) -> str:
-    """As the paper prints it."""
-    return "×" if value is None else f"{value:.2f}"
 
 
 def result_of(run: Run) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from ftnn.experiments._grids import GAMMAS, LAYERS
 from ftnn.experiments.report._collect import Report
 from ftnn.experiments.report._custom import reason_of
-from ftnn.experiments.report._grid import Entry, accuracy, result_of
+from ftnn.experiments.report._grid import Entry, result_of
 from ftnn.experiments.report._summary import BIN, differences, histogram
-from ftnn.experiments.report._texts import ACTIVATION_NAMES, signed, templates
+from ftnn.experiments.report._texts import ACTIVATION_NAMES, accuracy, signed, templates
 
 
 def markdown(report: Report) -> str:
@@ -26,7 +26,7 @@ def markdown(report: Report) -> str:
             grids=[
                 (layers, found)
                 for layers in LAYERS
-                if (found := [e for e in report.entries if e.layers == layers and _is_whole(e)])
+                if (found := [e for e in report.entries if e.layers == layers and e.is_whole])
             ],
             gammas=GAMMAS,
             at=_at,
@@ -36,11 +36,6 @@ def markdown(report: Report) -> str:
             reason_of=reason_of,
         )
     )
-
-
-def _is_whole(entry: Entry) -> bool:
-    """Whether all of the paper's γ were run."""
-    return {rate.gamma for rate in entry.rates if rate.runs} >= set(GAMMAS)
 
 
 def _at(entry: Entry, gamma: float) -> str:

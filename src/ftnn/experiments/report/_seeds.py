@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ftnn.experiments.report._grid import Entry
+from ftnn.experiments.report._summary import median_size
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ def seeds(entries: Iterable[Entry]) -> Seeds:
     return Seeds(
         tuple(cells),
         tuple(_of_seed(seed, found) for seed, found in sorted(differences.items())),
-        statistics.median(spreads) if spreads else None,
+        median_size(spreads),
         sum(_is_inside(entry) for entry in cells),
     )
 
 
 def _of_seed(seed: int, found: list[float | None]) -> OfSeed:
-    known = [abs(each) for each in found if each is not None]
-    return OfSeed(seed, len(found), len(found) - len(known), statistics.median(known) if known else None)
+    known = [each for each in found if each is not None]
+    return OfSeed(seed, len(found), len(found) - len(known), median_size(known))
 
 
 def _spread(entry: Entry) -> float | None:

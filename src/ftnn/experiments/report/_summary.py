@@ -101,7 +101,7 @@ def summarise(entries: Sequence[Entry]) -> Summary:
         depths=tuple(_depth(layers, [e for e in entries if e.layers == layers]) for layers in LAYERS),
         compared=len(compared),
         trained=len(found),
-        median=_median(found),
+        median=median_size(found),
         mean=statistics.fmean(found) if found else None,
         within=_within(found),
         far=tuple(sorted(far, key=_how_bad)),
@@ -127,7 +127,7 @@ def _depth(layers: int, entries: Sequence[Entry]) -> Depth:
         compared=sum(
             entry.run is not None and not failed for entry, failed in zip(entries, paper, strict=True)
         ),
-        median=_median(differences(entries)),
+        median=median_size(differences(entries)),
         within=_within(differences(entries)),
         rates=_rates(entries),
     )
@@ -145,11 +145,12 @@ def _rates(entries: Sequence[Entry]) -> Rates:
         paper_only=sum(paper is None and ours is not None for paper, ours in pairs),
         ours_only=sum(paper is not None and ours is None for paper, ours in pairs),
         both_failed=sum(paper is None and ours is None for paper, ours in pairs),
-        median=_median(ours - paper for paper, ours in pairs if paper is not None and ours is not None),
+        median=median_size(ours - paper for paper, ours in pairs if paper is not None and ours is not None),
     )
 
 
-def _median(differences: Iterable[float]) -> float | None:
+def median_size(differences: Iterable[float]) -> float | None:
+    """The median absolute difference; None where there are none."""
     found = [abs(each) for each in differences]
     return statistics.median(found) if found else None
 

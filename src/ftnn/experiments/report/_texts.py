@@ -16,6 +16,11 @@ def percent(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
 
 
+def accuracy(value: float | None) -> str:
+    """As the paper prints it: × where there is none because training failed."""
+    return "×" if value is None else percent(value)
+
+
 def signed(value: float | None) -> str:
     """With its sign, so that better and worse are told apart without colour."""
     if value is None:
