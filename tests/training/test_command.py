@@ -114,6 +114,25 @@ def test_a_folder_of_images_is_learned(images: Path, tmp_path: Path) -> None:
     assert json.loads(invoke("predict", out, images, "--json").stdout)["accuracy"] > 90
 
 
+def test_learning_from_the_first_samples_is_learning_from_data_that_end_there(images: Path) -> None:
+    arguments = ["train", "--data", images, "--function", "F03", "--json", *QUICK]
+    whole, first = (json.loads(invoke(*arguments, *n).stdout)["digest"] for n in ([], ["--samples", "50"]))
+    assert whole == json.loads(invoke(*arguments, "--samples", "120").stdout)["digest"]
+    for name, head in (("train-images-idx3-ubyte", 16), ("train-labels-idx1-ubyte", 8)):
+        content = (images / name).read_bytes()
+        size = (len(content) - head) // 120
+        (images / name).write_bytes(content[:4] + (50).to_bytes(4, "big") + content[8 : head + 50 * size])
+    assert first == json.loads(invoke(*arguments).stdout)["digest"] != whole
+
+
+def test_a_table_is_scaled_by_the_rows_that_are_learned(table: Path, tmp_path: Path) -> None:
+    arguments = ["train", "--data", table, "--target", "colour", "--out", tmp_path / "out", *QUICK]
+    assert invoke(*arguments, "--samples", "40").exit_code == 0
+    kept = ftnn.nn.notes_of(tmp_path / "out" / "model.safetensors")["preparation"]["mean"]
+    learned = np.random.default_rng([0, 7]).permutation(200)[40:80]
+    np.testing.assert_allclose(kept, 1000 * blobs(samples=200)[0][learned].mean(0), rtol=1e-5)
+
+
 def test_the_papers_cell_stands_beside_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(0)
     few = Images(random.random((64, 784), np.float32), random.integers(10, size=64),
@@ -122,7 +141,8 @@ def test_the_papers_cell_stands_beside_the_result(monkeypatch: pytest.MonkeyPatc
     shown = invoke("train", "--function", "F07", "--gamma", "0")
     assert "the paper's" in shown.stdout
     assert "97.99 %" in shown.stdout
-    for other in (["--function", "p*x"], ["--function", "F07", "--epochs", "1"]):
+    others = (["--epochs", "1"], ["--samples", "60"])
+    for other in (["--function", "p*x"], *(["--function", "F07", *each] for each in others)):
         assert "the paper's" not in invoke("train", *other, "--gamma", "0").stdout
 
 
@@ -150,6 +170,11 @@ class TestBadInput:
         path = tmp_path / "t.csv"
         path.write_text("a,y\n1,u\n2,u\n")
         assert "one class only" in self.fails("train", "--data", path, "--target", "y")
+
+    @pytest.mark.parametrize("samples", [0, -1, 161])
+    def test_more_samples_than_there_are_or_none(self, table: Path, samples: int) -> None:
+        said = self.fails("train", "--data", table, "--target", "colour", "--samples", samples)
+        assert f"--samples {samples}: there are 160 to learn from; allowed are 1 to 160" in said
 
     def test_a_table_without_a_target(self, table: Path) -> None:
         assert "--target" in self.fails("train", "--data", table)

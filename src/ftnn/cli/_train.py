@@ -38,6 +38,9 @@ def train(
     task: Annotated[
         str | None, typer.Option(help="classification or regression; found from the target if not given.")
     ] = None,
+    samples: Annotated[
+        int | None, typer.Option(metavar="N", help="Learn from the first N training samples only.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of all random streams.")] = 0,
     out: Annotated[
         Path | None,
@@ -64,6 +67,7 @@ def train(
         data=data,
         target=target,
         task=task,
+        samples=samples,
         seed=seed,
         out=out,
         epochs=(epochs, fine_tuning_epochs),

@@ -38,8 +38,13 @@ class Prepared:
     test_y: Array
 
 
-def prepare(data: str, target: str | None, task: Task | None, seed: int) -> Prepared:
-    """Data by name: `mnist`, a folder of IDX files, or a table with the column to learn."""
+def prepare(
+    data: str, target: str | None, task: Task | None, seed: int, samples: int | None = None
+) -> Prepared:
+    """Data by name: `mnist`, a folder of IDX files, or a table with the column to learn.
+
+    Of the samples to learn from, the first `samples` only; a table's rows are shuffled before.
+    """
     if data == "mnist" or Path(data).is_dir():
         images = mnist() if data == "mnist" else idx_directory(data)
         if task == "regression":
@@ -48,9 +53,9 @@ def prepare(data: str, target: str | None, task: Task | None, seed: int) -> Prep
             str(n) for n in range(int(max(images.train_labels.max(), images.test_labels.max())) + 1)
         )
         found = Preparation("classification", classes, None, None, None, None)
-        return Prepared(
-            found, images.train_images, images.train_labels, images.test_images, images.test_labels
-        )
+        first = slice(_allowed(samples, len(images.train_labels)))
+        x, y = images.train_images[first], images.train_labels[first]
+        return Prepared(found, x, y, images.test_images, images.test_labels)
     if target is None:
         raise DataError(f"--data {data} is a table: say with --target which column is to be learned")
     table = read_table(data, target)
@@ -70,11 +75,21 @@ def prepare(data: str, target: str | None, task: Task | None, seed: int) -> Prep
     order = np.random.default_rng([seed, 7]).permutation(len(y))
     held = max(1, round(HELD_OUT * len(y)))
     test, train = order[:held], order[held:]
+    train = train[: _allowed(samples, len(train))]
     mean, scale = table.x[train].mean(0), table.x[train].std(0)
     scale[scale == 0] = 1.0
     found = Preparation(chosen, classes, table.names, target, tuple(mean.tolist()), tuple(scale.tolist()))
     x = found.inputs(table.x)
     return Prepared(found, x[train], y[train], x[test], y[test])
+
+
+def _allowed(samples: int | None, there: int) -> int:
+    """How many samples to learn from."""
+    if samples is None:
+        return there
+    if not 1 <= samples <= there:
+        raise DataError(f"--samples {samples}: there are {there} to learn from; allowed are 1 to {there}")
+    return samples
 
 
 @dataclass(frozen=True)
@@ -114,6 +129,7 @@ def train(
     data: str = "mnist",
     target: str | None = None,
     task: Task | None = None,
+    samples: int | None = None,
     seed: int = 0,
     out: Path | None = None,
     progress: bool = False,
@@ -126,7 +142,7 @@ def train(
         raise FtnnError(f"--layers {layers} and --width {width} must be 1 or more")
     if out is not None:
         _make_folder(out)
-    found = prepare(data, target, task, seed)
+    found = prepare(data, target, task, seed, samples)
     outputs = 1 if found.preparation.classes is None else len(found.preparation.classes)
     net = Network(found.x.shape[1], [width] * layers, outputs, function=function, activation=activation)
     initialise(net, seed)
@@ -160,7 +176,8 @@ def train(
         save(net, model, notes={"preparation": asdict(found.preparation), "result": asdict(result)})
         _atomic.write_or_explain(out / "history.json", history.to_json().encode(), FtnnError)
     made = replace(Settings(**{n: v for n, v in settings.items() if n != "engine"}), gamma=gamma, seed=seed)
-    is_papers = data == "mnist" and width == 128 and made == Settings(gamma=gamma, seed=seed)
+    as_in_paper = data == "mnist" and samples is None and width == 128
+    is_papers = as_in_paper and made == Settings(gamma=gamma, seed=seed)
     paper = paper_accuracies(function, activation, layers, gamma) if is_papers else None
     return Trained(result, history, paper, model)
 
