@@ -126,6 +126,14 @@ def test_a_constant_that_is_nan_is_no_bound() -> None:
     assert np.isnan(got).all()
 
 
+@pytest.mark.parametrize("limit", [0.0, 2.0, np.inf])
+def test_clamping_keeps_nan_and_needs_no_test_for_it(limit: float) -> None:
+    compiled = compile_map(lambda v, a, b: v.clamp(a, b), arity=2)
+    got = compiled(SPECIAL, np.full_like(SPECIAL, limit))
+    np.testing.assert_array_equal(got, np.clip(SPECIAL, -np.float32(limit), np.float32(limit)))
+    assert emitted(compiled.code, "fcmp") == 2
+
+
 UNARY: dict[str, Callable[[F32], Any]] = {
     "neg": np.negative,
     "abs": np.abs,

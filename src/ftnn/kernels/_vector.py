@@ -221,6 +221,12 @@ class Vectors:
         known = getattr(a, "is_number", False)  # a constant
         return chosen if known else self.select(self.isnan(a), a, chosen)
 
+    def clamp(self, a: ir.Value, limit: ir.Value) -> ir.Value:
+        """`a` within ±`limit`, which is no NaN; NaN where `a` is. Two instructions, as `a` comes last."""
+        low = self.neg(limit)
+        below = self.select(self.lt(limit, a), limit, a)
+        return self.select(self.gt(low, below), low, below)
+
     # Comparisons and masks
 
     def lt(self, a: ir.Value, b: ir.Value) -> ir.Value:

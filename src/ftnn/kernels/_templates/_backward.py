@@ -164,7 +164,7 @@ def backward(
                 ]
                 for n, (name, total) in enumerate(zip(program.parameters, totals, strict=True)):
                     if update:
-                        step = v.maximum(v.minimum(total, clip), v.neg(clip))
+                        step = v.clamp(total, clip)
                         k.store(v.fma(v.neg(rate), step, values[symbol(name)]), tables[n], place)
                     else:
                         there = k.plus(k.times(j, gradient_row_length), k.times(vec, lanes))

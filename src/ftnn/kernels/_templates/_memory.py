@@ -57,7 +57,7 @@ def memory_update(program: Program, dtype: DType, lanes: int) -> str:
     def each(vec: ir.Value, place: ir.Value, emit: Emitter, tables: Sequence[ir.Value]) -> None:
         error = k.load(errors, k.times(vec, lanes))
         for name, slope, table in zip(program.parameters, emit.evaluate(*slopes), tables, strict=False):
-            step = v.maximum(v.minimum(v.mul(error, slope), clip), v.neg(clip))
+            step = v.clamp(v.mul(error, slope), clip)
             k.store(v.fma(v.neg(rate), step, emit.given[symbol(name)]), table, place)
 
     return _over_memory(k, program, each)
