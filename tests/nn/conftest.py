@@ -1,0 +1,16 @@
+"""What tests of modules share."""
+
+from pathlib import Path
+
+import pytest
+
+import ftnn
+from ftnn.nn import Transfer
+from tests.nn.models import WAVE
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A small file that may be damaged."""
+    ftnn.save(Transfer(3, 2, WAVE), tmp_path / "model.ftnn")
+    return tmp_path / "model.ftnn"

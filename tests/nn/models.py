@@ -1,0 +1,98 @@
+"""Modules to be saved, and files to be damaged."""
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+import ftnn
+from ftnn import Mixed
+from ftnn.errors import ModelFileError
+from ftnn.nn import Memory, MemoryNetwork, Network, Transfer
+from ftnn.nn._files import _digest
+
+WAVE = ftnn.Function("a*sin(b*x) + c*x*v", init={"b": (0.1, 2 / 3)}, constants={"v": (-1, 0.1)})
+MAP = np.array([[0, 1, 1], [1, 0, 1]])
+
+MODULES: dict[str, Callable[[], nn.Module]] = {
+    "a catalogue name": lambda: Transfer(3, 2, "F08"),
+    "a formula without bias": lambda: Transfer(3, 2, "p*x + q", bias=False, backend="reference"),
+    "a function with ranges": lambda: Transfer(3, 2, WAVE),
+    "a grounded function": lambda: Transfer(3, 2, ftnn.catalogue["F11"].grounded()),
+    "one connection": lambda: Transfer(1, 1, "F12"),
+    "mixed at random": lambda: Transfer(3, 2, Mixed(["F12", "F08", WAVE])),
+    "mixed by rows": lambda: Transfer(3, 2, Mixed(["F12", "F03"], "rows")),
+    "mixed by a map": lambda: Transfer(3, 2, Mixed(["F12", "F08"], MAP)),
+    "one kind mixed": lambda: Transfer(3, 2, Mixed(["F08"])),
+    "memory": lambda: Memory(3, 2, through_time=True),
+    "mixed memory": lambda: Memory(3, 2, Mixed(["memory", "p*x + C*u**2"]), bias=False),
+    "a memory network": lambda: MemoryNetwork(3, 4, 2, "tanh(p*x + C)", "tanh", through_time=True),
+    "a network": lambda: Network(3, [4, 5], 2, ["F08", Mixed(["F12", WAVE])], "relu"),
+    "a network without hidden layers": lambda: Network(3, [], 2),
+    "a sequence": lambda: nn.Sequential(
+        nn.Flatten(-1), Transfer(3, 4, "F12"), nn.Sigmoid(), nn.Linear(4, 4, bias=False), nn.ReLU(), nn.Tanh()
+    ),
+    "a sequence of sequences with names": lambda: nn.Sequential(
+        OrderedDict(
+            first=nn.Sequential(Transfer(3, 3, "F07")), then=nn.Identity(), last=Network(3, [2], 1, "F01")
+        )
+    ),
+}
+each_module = pytest.mark.parametrize("make", MODULES.values(), ids=MODULES.keys())
+
+
+def run(module: nn.Module) -> Any:
+    first = next(module.parameters())
+    x = torch.linspace(-1, 1, 12, dtype=first.dtype).reshape(2, 2, 3)[
+        ..., : getattr(module, "in_features", 3)
+    ]
+    return module(x)
+
+
+def bits(tensor: Tensor) -> bytes:
+    return tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()
+
+
+def parts(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    return metadata_of(path), safetensors.torch.load(path.read_bytes())
+
+
+def metadata_of(path: Path) -> dict[str, str]:
+    with safe_open(str(path), framework="pt") as file:
+        return dict(file.metadata())
+
+
+def rewrite(
+    path: Path, description: Any = None, tensors: dict[str, Tensor] | None = None, **metadata: str
+) -> None:
+    """Write the file again with other content and a digest that fits, as one who knows the format can."""
+    old, kept = parts(path)
+    tensors = kept if tensors is None else tensors
+    text = old["model"] if description is None else description
+    text = text if isinstance(text, str) else json.dumps(text)
+    new = {**old, "model": text, "digest": _digest(text + old.get("notes", ""), tensors), **metadata}
+    path.write_bytes(safetensors.torch.save(tensors, new))
+
+
+def refused(path: Path, *words: str) -> str:
+    with pytest.raises(ModelFileError) as caught:
+        ftnn.load(path)
+    message = str(caught.value)
+    for word in (str(path), *words):
+        assert word in message, message
+    return message
+
+
+def broken_by(error: OSError | KeyboardInterrupt) -> Callable[..., Any]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail

@@ -1,0 +1,332 @@
+"""Model files that are not what was saved are refused, and say why."""
+
+import errno
+import json
+import math
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import ftnn
+from ftnn import Mixed
+from ftnn.errors import FtnnError, ModelFileError
+from ftnn.nn import Network, Transfer
+from ftnn.nn._files import _digest
+from tests.nn.models import WAVE, broken_by, metadata_of, parts, refused, rewrite
+
+
+def test_a_file_cut_short_anywhere_is_refused(model: Path):
+    content = model.read_bytes()
+    places = {*range(0, len(content), 7), *range(20), *range(len(content) - 20, len(content))}
+    for place in sorted(places):
+        model.write_bytes(content[:place])
+        refused(model)
+
+
+def test_a_file_with_bytes_behind_it_is_refused(model: Path):
+    model.write_bytes(model.read_bytes() + b"\0")
+    refused(model)
+
+
+def test_a_flipped_bit_anywhere_is_refused(model: Path):
+    content = model.read_bytes()
+    for place in range(0, len(content), 3):
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 8
+        model.write_bytes(changed)
+        refused(model)
+
+
+@dataclass(frozen=True)
+class Material:
+    """What the fuzz tests change: a layer's file, and a network's description and tensors."""
+
+    path: Path
+    content: bytes
+    state: dict[str, Tensor]
+    description: str
+    tensors: dict[str, Tensor]
+
+    def load(self, content: bytes) -> nn.Module:
+        self.path.write_bytes(content)
+        return ftnn.load(self.path)
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
+    path = tmp_path_factory.mktemp("fuzz") / "model"
+    layer = Transfer(3, 2, WAVE)
+    ftnn.save(layer, path)
+    content = path.read_bytes()
+    mixed = Mixed(["F12", "F03"], np.zeros((2, 2), int))
+    net = nn.Sequential(Network(3, [2, 2], 2, ["F08", mixed]), nn.Linear(2, 2))
+    ftnn.save(net, path)
+    return Material(path, content, layer.state_dict(), metadata_of(path)["model"], net.state_dict())
+
+
+@given(data=st.data())
+def test_whatever_is_done_to_its_bytes_a_file_is_refused_or_loads_whole(
+    data: st.DataObject, material: Material
+):
+    content = bytearray(material.content)
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(content)))
+        removed = data.draw(st.integers(0, 12))
+        content[place : place + removed] = data.draw(st.binary(max_size=12) | st.sampled_from(TOKENS))
+    try:
+        loaded = material.load(bytes(content))
+    except ModelFileError:
+        return
+    assert isinstance(loaded, Transfer)
+    assert loaded.function == WAVE
+    assert all(torch.equal(loaded.state_dict()[name], tensor) for name, tensor in material.state.items())
+
+
+@given(data=st.data())
+def test_whatever_a_description_says_a_file_is_refused_or_loads(data: st.DataObject, material: Material):
+    # With a digest that fits, so that the description itself must stand the test.
+    described = json.loads(material.description)
+    for _ in range(data.draw(st.integers(1, 3))):
+        found: Any = data.draw(st.sampled_from(list(places(described)) or [({"type": None}, "type")]))
+        holder, key = found
+        if data.draw(st.booleans()):
+            holder[key] = data.draw(JSON)
+        else:
+            holder.pop(key)
+    text = json.dumps(described)
+    metadata = {"format": "ftnn", "version": "1", "model": text, "digest": _digest(text, material.tensors)}
+    try:
+        loaded = material.load(safetensors.torch.save(material.tensors, metadata))
+    except ModelFileError:
+        return
+    assert set(loaded.state_dict()) == set(material.tensors)
+
+
+def places(value: Any) -> Any:
+    """(holder, key) of everything inside."""
+    for key, inner in list(value.items() if isinstance(value, dict) else enumerate(value)):
+        yield value, key
+        if isinstance(inner, dict | list):
+            yield from places(inner)
+
+
+TOKENS = [
+    b"\xff" * 8,
+    b"{}",
+    b"[]",
+    b'"',
+    b"null",
+    b"NaN",
+    b"1e999",
+    b"-1",
+    b"F32",
+    b"I64",
+    b"F64",
+    b"\0" * 8,
+]
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**30), 10**30)
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["Sequential", "F12", "p*x", "p*x + C", "rows", "relu", "auto", "9**9**9**9"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def test_missing_files_directories_and_other_kinds_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert "there is no file" in refused(tmp_path / "nowhere")
+    assert "Is a directory" in refused(tmp_path)
+    for name, content in (
+        ("empty", b""),
+        ("zeros", bytes(1000)),
+        ("text", b"p*sin(q*x + r)\n" * 100),
+        ("huge header", (2**62).to_bytes(8, "little") + b"{}"),
+        ("pickle", pickle.dumps({"theta.p": 1})),
+    ):
+        (tmp_path / name).write_bytes(content)
+        refused(tmp_path / name, "is not a whole model file")
+    torch.save(Transfer(3, 2, "F12").state_dict(), tmp_path / "torch")
+    refused(tmp_path / "torch", "is not a whole model file")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", broken_by(PermissionError(errno.EACCES, "Permission denied")))
+        refused(tmp_path / "text", "cannot read", "Permission denied")
+    with pytest.raises(ModelFileError, match="null byte"):
+        ftnn.load("a\0b")
+
+
+def test_a_safetensors_file_of_something_else_is_refused(tmp_path: Path):
+    path = tmp_path / "other"
+    for metadata in (None, {"format": "pt"}, {"format": "ftnn"}, {"format": "ftnn", "version": "one"}):
+        path.write_bytes(safetensors.torch.save({"a": torch.zeros(2)}, metadata))
+        refused(path, "not a model that ftnn.save wrote")
+
+
+@pytest.mark.parametrize("version", ["2", "10", "999999999"])
+def test_a_newer_version_is_refused_with_both_numbers(model: Path, version: str):
+    rewrite(model, version=version)
+    refused(model, f"the format version {version}, from a newer ftnn", "up to 1")
+
+
+@pytest.mark.parametrize("version", ["0", "-1", "1.0", "", "¹", "9" * 5000])
+def test_a_version_that_is_none_is_refused(model: Path, version: str):
+    rewrite(model, version=version)
+    refused(model, "not a model that ftnn.save wrote")
+
+
+def test_a_changed_formula_is_refused(model: Path):
+    metadata, tensors = parts(model)
+    changed = metadata["model"].replace("sin", "cos")
+    assert changed != metadata["model"]
+    model.write_bytes(safetensors.torch.save(tensors, {**metadata, "model": changed}))
+    refused(model, "was changed after it was saved")
+
+
+def test_a_changed_range_or_parameter_is_refused(model: Path):
+    metadata, tensors = parts(model)
+    for content in (
+        safetensors.torch.save(tensors, {**metadata, "model": metadata["model"].replace("0.1", "0.2")}),
+        safetensors.torch.save({**tensors, "bias": tensors["bias"] + 1}, metadata),
+        safetensors.torch.save({**tensors, "more": torch.zeros(1)}, metadata),
+        safetensors.torch.save({k: v for k, v in tensors.items() if k != "bias"}, metadata),
+        safetensors.torch.save(tensors, {k: v for k, v in metadata.items() if k != "digest"}),
+        safetensors.torch.save(tensors, {k: v for k, v in metadata.items() if k != "model"}),
+    ):
+        model.write_bytes(content)
+        refused(model, "was changed after it was saved")
+
+
+@pytest.mark.parametrize(
+    ("formula", "message"),
+    [
+        ("p*x" + " " * 3998, "4001 characters; at most 4000"),
+        (" + ".join(["a*sin(b*x) + c*x*v"] * 40), "nodes; at most 400"),
+        ("9**9**9**9*x*a*b*c*v", "too large"),
+        ("__import__('os').system('true')", "only a named function can be called"),
+        ("x.__class__", "attribute access"),
+        ("(lambda: x)()", "only a named function can be called"),
+        ("a*x)", "not a formula"),
+        ("", "empty"),
+        ("(" * 3000, "not a formula"),
+        ("a*b*c*v", "no x"),
+        ("a*x*C + b*c*v", "use ftnn.nn.Memory"),
+    ],
+)
+def test_a_malicious_formula_is_refused_even_with_a_digest_that_fits(model: Path, formula: str, message: str):
+    described = json.loads(metadata_of(model)["model"])
+    described["function"]["formula"] = formula
+    rewrite(model, described)
+    refused(model, message)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"in_features": 4}, "constants.v has the shape (3, 2), but the description says (4, 2)"),
+        ({"in_features": 10**9, "out_features": 10**9}, "has the shape"),  # and no memory is taken for it
+        ({"in_features": 10**30}, ""),
+        ({"in_features": -1}, "in_features must be a whole number"),
+        ({"in_features": "3"}, "'in_features' should be of type int"),
+        ({"in_features": True}, "in_features must be a whole number"),
+        ({"out_features": None}, "'out_features' should be of type int"),
+        ({"bias": False}, "bias belongs to nothing in the description"),
+        ({"bias": "yes"}, "'bias' should be of type bool"),
+        ({"backend": "gpu"}, "backend='gpu' is not known"),
+        ({"type": "Conv2d"}, "the type 'Conv2d' is not known; known are Transfer, Memory"),
+        ({"type": ["Transfer"]}, "'type' should be of type str"),
+        ({"type": "Memory", "through_time": True}, "has no C"),
+        ({"function": []}, "'function' should be of type dict"),
+        ({"function": {"formula": "p*x", "init": {}, "constants": {}}}, "belongs to nothing"),
+        ({"function": {"formula": 5, "init": {}, "constants": {}}}, "'formula' should be of type str"),
+        ({"function": {"formula": "a*x", "init": [], "constants": {}}}, "'init' should be of type dict"),
+        ({"function": {"formula": "a*x", "init": {"a": 5}, "constants": {}}}, "must be (low, high)"),
+        ({"function": {"formula": "a*x", "init": {"a": [math.nan, 1]}, "constants": {}}}, "must be finite"),
+        ({"function": {"formula": "a*x", "init": {"a": [0, 10**400]}, "constants": {}}}, ""),
+        ({"function": {"formula": "a*x", "init": {}, "constants": {"a": [1]}}}, "no parameter"),
+        ({"mixed": "F12"}, "'mixed' should be of type list"),
+        ({"mixed": []}, "Mixed needs one function"),
+        ({"mixed": [{"formula": "p*x", "init": {}, "constants": {}}] * 2, "assign": [[9]]}, "kinds 9 to 9"),
+        ({"mixed": [{"formula": "p*x", "init": {}, "constants": {}}] * 2, "assign": [[0], [0, 1]]}, ""),
+        ({"mixed": [{"formula": "p*x", "init": {}, "constants": {}}] * 2, "assign": [[0, 1]]}, "(out, in)"),
+        ({"mixed": [{"formula": "p*x", "init": {}, "constants": {}}] * 2}, "integer array"),
+    ],
+)
+def test_a_description_that_says_something_else_is_refused(model: Path, change: dict[str, Any], message: str):
+    rewrite(model, json.loads(metadata_of(model)["model"]) | change)
+    refused(model, "holds no model that this version can build", message)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "5",
+        '"Transfer"',
+        "NaN",
+        "{}",
+        "[" * 100_000 + "]" * 100_000,
+        '{"type": "Sequential", "modules": [["a", ' * 3000 + "{}" + "]]}" * 3000,
+        '{"type": "Sequential", "modules": {"a": 1}}',
+        '{"type": "Sequential", "modules": [["a.b", {"type": "Tanh"}]]}',
+        '{"type": "Sequential", "modules": [[5, {"type": "Tanh"}]]}',
+        '{"type": "Sequential", "modules": ["ab"]}',
+        '{"type": "Linear", "in_features": -3, "out_features": 2, "bias": true}',
+        '{"type": "Flatten", "start_dim": "a", "end_dim": 1}',
+        '{"type": "Network", "in_features": 3, "hidden": 5, "out_features": 2}',
+        "1" * 5000,
+    ],
+    ids=lambda text: text[:40],
+)
+def test_a_description_that_is_none_is_refused(model: Path, text: str):
+    rewrite(model, text)
+    refused(model, "holds no model that this version can build")
+
+
+def test_the_backends_of_a_network_are_checked(tmp_path: Path):
+    path = tmp_path / "net"
+    ftnn.save(Network(3, [2], 2), path)
+    described = json.loads(metadata_of(path)["model"])
+    rewrite(path, described | {"backends": [["auto"]]})
+    refused(path, "the backend ['auto'] is not known; known are auto, reference, cpu")
+    rewrite(path, described | {"backends": []})
+    refused(path)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool, torch.complex64])
+def test_tensors_that_are_no_floating_point_numbers_are_refused(model: Path, dtype: torch.dtype):
+    _, tensors = parts(model)
+    for name in tensors:
+        rewrite(model, tensors=tensors | {name: tensors[name].to(dtype)})
+        refused(model, name, "which is no floating-point dtype")
+
+
+def test_tensors_of_different_dtypes_in_one_layer_are_refused(model: Path):
+    _, tensors = parts(model)
+    rewrite(model, tensors=tensors | {"theta.b": tensors["theta.b"].double()})
+    refused(model, "tensors of different dtypes")
+
+
+def test_tensors_of_another_shape_are_refused(model: Path):
+    _, tensors = parts(model)
+    for wrong in (torch.zeros(2, 3), torch.zeros(3, 2, 1), torch.zeros(()), torch.zeros(0, 2)):
+        rewrite(model, tensors=tensors | {"theta.b": wrong})
+        refused(model, "theta.b has the shape")
+
+
+def test_every_refusal_is_an_ftnn_error_and_a_value_error():
+    assert issubclass(ModelFileError, FtnnError)
+    assert issubclass(ModelFileError, ValueError)
