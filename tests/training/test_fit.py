@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from ftnn.errors import DataError, FtnnError, ShapeError
+from ftnn.kernels._buffers import Samples
 from ftnn.nn import Network
 from ftnn.training import CheckpointError, Epoch, History, Lines, digest, fit, initialise
 from ftnn.training._outcome import at_chance
@@ -90,6 +91,18 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others() -> None:
         fit(net, x, y, epochs=(2, 2), seed=seed)
         ends.append(digest(net))
     assert ends[0] == ends[1] != ends[2]
+
+
+def test_data_are_made_ready_for_compiled_epochs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[int, ...]] = []
+    monkeypatch.setattr(
+        Samples, "of", lambda x, dtype, of=Samples.of: (made.append(x.shape), of(x, dtype))[1]
+    )
+    x, y = blobs(samples=90)
+    net = network(hidden=(7, 6))
+    fit(net, x[:60], y[:60], epochs=(3, 3), test=(x[60:], y[60:]), engine="compiled")
+    # Of the data, and of what the first layer makes of them. Fine-tuning needs nothing more.
+    assert sorted(made) == [(30, 5), (30, 7), (60, 5), (60, 7)]
 
 
 class TestNewbob:

@@ -120,9 +120,8 @@ class CompiledEngine:
     ):
         # Numba is loaded only when something is trained.
         from ftnn.kernels import _driver
-        from ftnn.kernels._buffers import Samples, Shape
+        from ftnn.kernels._buffers import Shape
 
-        self._hold = Samples.of
         self._layers, self._output, self._problem, self._clip = layers, output, problem, settings.clip
         shapes = [
             Shape(program(*signature(layer.function)), layer.in_features, layer.out_features)
@@ -131,7 +130,6 @@ class CompiledEngine:
         shapes.append(Shape(_driver.LINEAR, output.in_features, output.out_features))
         dtype = "float64" if output.weight.dtype == torch.float64 else "float32"
         self._network = _driver.Network(shapes, activation, problem.loss, dtype, settings.batch_size)
-        self._samples = Samples.of(problem.x, dtype)
         for mine, layer in zip(self._network.layers, layers, strict=False):
             bias = None if layer.bias is None else layer.bias.detach().numpy()
             mine.load([m.detach().numpy() for m in layer.matrices()], bias)
@@ -140,7 +138,7 @@ class CompiledEngine:
     def epoch(self, order: Array, rate: float) -> Iterator[Steps]:
         self._network.forget_poles()
         return self._network.train_in_chunks(
-            self._samples,
+            self._problem.samples(self._problem.x),
             order,
             rate=rate,
             clip=self._clip,
@@ -150,11 +148,10 @@ class CompiledEngine:
         )
 
     def outputs(self, x: Array) -> Array:
-        return self._network.predict(self._hold(x, self._network.dtype))
+        return self._network.predict(self._problem.samples(x))
 
     def hidden(self, x: Array) -> Array:
-        samples = self._samples if x is self._problem.x else self._hold(x, self._network.dtype)
-        return self._network.predict(samples, upto=len(self._layers))
+        return self._network.predict(self._problem.samples(x), upto=len(self._layers))
 
     def _arrays(self) -> Iterator[tuple[str, Array]]:
         for n, layer in enumerate(self._network.layers):

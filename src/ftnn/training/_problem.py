@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 
 from ftnn.errors import DataError, ShapeError
+
+if TYPE_CHECKING:
+    from ftnn.kernels._buffers import Samples
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Loss = Literal["softmax", "squared"]
@@ -33,6 +37,21 @@ class Problem:
         """The same problem for a layer that sees `x` in place of the inputs."""
         return replace(self, x=x, test_x=test_x)
 
+    def samples(self, x: Array) -> Samples:
+        """`x` as compiled epochs read it. For the problem's own this is made once: it takes long."""
+        if x is self.x:
+            return self._samples
+        return self._test_samples if x is self.test_x else _held(x, self.x.dtype)
+
+    @cached_property
+    def _samples(self) -> Samples:
+        return _held(self.x, self.x.dtype)
+
+    @cached_property
+    def _test_samples(self) -> Samples:
+        assert self.test_x is not None
+        return _held(self.test_x, self.x.dtype)
+
     @property
     def labels(self) -> Array | None:
         return self.y if self.loss == "softmax" else None
@@ -49,6 +68,12 @@ class Problem:
                 digest.update(f"{array.dtype} {array.shape}".encode())
                 digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
+
+
+def _held(x: Array, dtype: Any) -> Samples:
+    from ftnn.kernels._buffers import Samples  # loads Numba, which only compiled epochs need
+
+    return Samples.of(x, "float64" if dtype == np.float64 else "float32")
 
 
 def make_problem(
