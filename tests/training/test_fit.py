@@ -14,6 +14,7 @@ import torch
 
 from ftnn.errors import DataError, FtnnError, ShapeError
 from ftnn.kernels._buffers import Samples
+from ftnn.kernels._vector import DType
 from ftnn.nn import Network
 from ftnn.training import CheckpointError, Epoch, History, Lines, digest, fit, initialise
 from ftnn.training._outcome import at_chance
@@ -95,9 +96,13 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others() -> None:
 
 def test_data_are_made_ready_for_compiled_epochs_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[int, ...]] = []
-    monkeypatch.setattr(
-        Samples, "of", lambda x, dtype, of=Samples.of: (made.append(x.shape), of(x, dtype))[1]
-    )
+    of = Samples.of
+
+    def counted(x: Any, dtype: DType) -> Samples:
+        made.append(x.shape)
+        return of(x, dtype)
+
+    monkeypatch.setattr(Samples, "of", counted)
     x, y = blobs(samples=90)
     net = network(hidden=(7, 6))
     fit(net, x[:60], y[:60], epochs=(3, 3), test=(x[60:], y[60:]), engine="compiled")
