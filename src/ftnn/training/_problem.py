@@ -41,16 +41,16 @@ class Problem:
         """`x` as compiled epochs read it. For the problem's own this is made once: it takes long."""
         if x is self.x:
             return self._samples
-        return self._test_samples if x is self.test_x else _held(x, self.x.dtype)
+        return self._test_samples if x is self.test_x else _held(x)
 
     @cached_property
     def _samples(self) -> Samples:
-        return _held(self.x, self.x.dtype)
+        return _held(self.x)
 
     @cached_property
     def _test_samples(self) -> Samples:
         assert self.test_x is not None
-        return _held(self.test_x, self.x.dtype)
+        return _held(self.test_x)
 
     @property
     def labels(self) -> Array | None:
@@ -70,10 +70,10 @@ class Problem:
         return digest.hexdigest()
 
 
-def _held(x: Array, dtype: Any) -> Samples:
+def _held(x: Array) -> Samples:
     from ftnn.kernels._buffers import Samples  # loads Numba, which only compiled epochs need
 
-    return Samples.of(x, "float64" if dtype == np.float64 else "float32")
+    return Samples.of(x, "float64" if x.dtype == np.float64 else "float32")
 
 
 def make_problem(
