@@ -18,6 +18,7 @@ from ftnn.experiments import Store
 from ftnn.experiments._conic_results import conic_cells, run_conic
 from ftnn.experiments._grids import FUNCTIONS
 from ftnn.experiments.report import collect, page, write_report
+from ftnn.experiments.report._claims import Count
 from ftnn.experiments.report._grid import grade_of
 from ftnn.experiments.report._summary import histogram
 from ftnn.formula import catalogue
@@ -187,6 +188,16 @@ def test_claims_are_judged_on_ours_when_all_is_there(tmp_path: Path):
     assert all(claim.ours.holds is not None for claim in claims[3:9])
     # The curves end after 600 epochs: nothing can be said of what comes after 1,500.
     assert [claim.ours.holds for claim in claims[9:]] == [None, None, True, True]
+
+
+def test_rates_are_counted_at_once_and_judged_when_all_are_there(store: Store):
+    best = {"logistic": -1, "relu": -2, "tanh": -3}
+    for activation in best:
+        for gamma in range(-5, 1):
+            ft = 90.0 - abs(gamma - best[activation])
+            stored.cell(store, "F03", activation, 1, float(gamma), lwt=ft, ft=ft)
+    relu, _, tanh, _ = collect(store).claims[5:9]
+    assert relu.ours == tanh.ours == Count("1 of 1 smaller, 0 larger", None)
 
 
 # --- the whole ---

@@ -374,6 +374,22 @@ def test_an_infinite_slope_at_a_silent_relu_is_no_error(width: int):
     compare(oracle, Data(20, 17, 3, 0.5), 5)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_error_below_the_normal_numbers_is_none(dtype: DType):
+    """Of two logistic units the first is so far out that its slope is no normal number."""
+    least = float(np.finfo(dtype).tiny)
+    network = Network([Shape(LINEAR, 1, 2), Shape(LINEAR, 2, 1)], "logistic", "squared", dtype, 1)
+    network.layers[0].load([np.array([[math.log(least) - 2, math.log(least) + 2]])], None)
+    network.layers[1].load([np.ones((2, 1))], None)
+    samples = Samples.of(np.ones((1, 1)), dtype)
+    far, near = network.predict(samples, 1)[0]
+    assert 0 < far < least < near
+    network.train(samples, np.arange(1), rate=1.0, targets=np.full((1, 1), -1.0))
+    (_, (far, near)) = network.layers[0].read()
+    assert far == 0
+    assert near < 0
+
+
 # ---- what is refused
 
 

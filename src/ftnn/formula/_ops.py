@@ -171,7 +171,7 @@ _ROWS = (
     _unary("sinh", "cosh(a)", triton=_TRITON_SINH),
     _unary("cosh", "sinh(a)", triton=_TRITON_COSH),
     _unary("tanh", "1 - tanh(a)**2", triton=_TRITON_TANH),
-    _unary("coth", "-csch(a)**2", "1/tanh(a)", "1/tanh(a)", triton="1/tanh(a)", domain=(0.5, 2.0),
+    _unary("coth", "1 - coth(a)**2", "1/tanh(a)", "1/tanh(a)", triton="1/tanh(a)", domain=(0.5, 2.0),
            singular="a"),
     _unary("sech", "-sech(a)*tanh(a)", _SECH, _SECH, triton=_SECH),
     _unary("csch", "-csch(a)*coth(a)", "1/sinh(a)", "1/sinh(a)", triton="1/sinh(a)", domain=(0.5, 2.0),

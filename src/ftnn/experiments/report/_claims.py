@@ -99,8 +99,10 @@ def _split(counts: tuple[int, int, int]) -> str:
 def _rates(entries: Sequence[Entry], layers: int, activation: str, how: str, share: float) -> Claim:
     """Whether the best γ is smaller than with logistic units."""
 
-    def count(value: Callable[[Entry], Value]) -> Count:
-        found = _by_place([entry for entry in entries if entry.layers == layers], value)
+    here = [entry for entry in entries if entry.layers == layers]
+
+    def count(value: Callable[[Entry], Value], *, whole: bool) -> Count:
+        found = _by_place(here, value)
         pairs = [
             (gamma, found[layers, name, "logistic"])
             for (_, name, each), gamma in found.items()
@@ -111,13 +113,13 @@ def _rates(entries: Sequence[Entry], layers: int, activation: str, how: str, sha
         smaller = sum(a < b for a, b in pairs)
         larger = sum(a > b for a, b in pairs)
         holds = smaller > share * len(pairs) if share < 1 else smaller == len(pairs)
-        return Count(f"{smaller} of {len(pairs)} smaller, {larger} larger", holds)
+        return Count(f"{smaller} of {len(pairs)} smaller, {larger} larger", holds if whole else None)
 
     shown = {"relu": "ReLU", "tanh": "tanh"}[activation]
     return Claim(
         f"With {layers_of(layers)}, the best γ of {shown} is {how} smaller than that of logistic",
-        count(lambda entry: entry.paper.gamma),
-        count(_own_best),
+        count(lambda entry: entry.paper.gamma, whole=True),
+        count(_own_best, whole=all(entry.is_whole for entry in here)),
     )
 
 
