@@ -71,7 +71,10 @@ def sample() -> F32:
         zero = np.arange(2000, dtype=np.uint32).view(np.float32)
         quarters = (np.arange(1, 8400, dtype=np.float64) * (math.pi / 2)).astype(np.float32)
         critical = [0.25, 0.35, 0.5, 0.9, 0.92, 1, 2.0**-126, 4, 9.01, 10, 10.2, 16.6, 17.3]
-        critical += [87.3, 88.0, 88.72284, 89.41599, 89.5, 103.97, 8192, 12866.0, 12866.9]
+        critical += [87.3, 88.0, 88.72284, 89.41599, 89.5, 103.97, 8192, 12866.0, 12866.9, 2.0**32]
+        # Near to multiples of π/2 beyond those: where a reduction has most to take away.
+        turns = np.exp(np.random.default_rng(0).uniform(math.log(8400), math.log(2**33), 100_000))
+        wide = (np.floor(turns) * (math.pi / 2)).astype(np.float32)
         logs = np.arange(-300, 300) * (math.log(2) / 4)  # where reductions by ln 2 and its parts turn
         half = np.concatenate(
             [
@@ -79,6 +82,7 @@ def sample() -> F32:
                 around(*critical),
                 around(*logs, count=20),
                 around(*quarters, count=4),
+                around(*wide, count=1),
                 np.linspace(0, 20, 100001),
             ]
         )

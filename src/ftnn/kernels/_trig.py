@@ -4,7 +4,7 @@ float32. x = n·π/2 + r by the magic-number trick: added to 1.5·2²³ (all sca
 integer n, which then stands in the low bits of the sum. π/2 is subtracted in three parts, so that r is right
 relative to itself however near x is to a multiple of π/2. n is held scaled by 2⁻¹², so that |n| ≥ 2¹³ (|x|
 beyond 12866), infinities and NaN all show in one bit of the exponent: one test sends a vector that has such a
-lane through a function out of line.
+lane through a function out of line. That reduces in float64, and what is beyond 2³² lane by lane.
 
 sin and cos of the same x share all of this. A kernel that needs only one of them is better served by `ALONE`,
 which reduces by multiples of π and needs a single polynomial.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from llvmlite import ir
@@ -27,6 +27,8 @@ _PARTS = (1.57079625129699707, 7.54978941586159635e-08, 5.39030285815811905e-15)
 _QUARTER_SCALE, _HALF_SCALE = 2.0**-12, 2.0**-11
 _MAGIC = 1.5 * 2**23
 _OUTSIDE = 1 << 30  # set in every float32 with |n| ≥ 2 and in NaN
+_PI_LOW = 1.2246467991473532e-16  # what float64's π lacks
+_FAR = 0x4F800000  # 2³² as a float32; numbers beyond it, infinities and NaN have larger bits
 
 _SIN = (1.0, -0.16666654, 0.00833214, -0.00019514885)  # sin(r)/r in r², |r| ≤ π/4
 _COS = (1.0, -0.4999989, 0.04165583, -0.0013591679)  # cos(r) in r², |r| ≤ π/4
@@ -192,33 +194,71 @@ def _wide(v: Vectors, reduction: _Reduction) -> ir.Function:
     """A function of the module: (x, scaled n, r, n) → (r, n) with the lanes out of range put right.
 
     The other lanes stay as they are, so that no value depends on its neighbours.
+    In float64 x - n·π/2 is exact for the first part of π/2, as both are multiples of 2⁻⁵² there.
+    """
+    name = f"ftnn.reduce.{reduction}.{v.lanes}"
+    if name in v.builder.module.globals:
+        return v.builder.module.globals[name]
+    function, b = _out_of_line(v, name, [v.type, v.type, v.type, v.int_type], ["noinline", "nounwind"])
+    x, scaled, r, n = function.args
+    wide = ir.VectorType(ir.DoubleType(), v.lanes)
+
+    def const(value: float) -> ir.Constant:
+        return ir.Constant(wide, [value] * v.lanes)
+
+    def fma(*args: Any) -> Any:
+        return b.call(v.external(f"llvm.fma.v{v.lanes}f64", wide, wide, wide, wide), args)
+
+    turn = math.pi / 2 if reduction == "quarter" else math.pi
+    rest = _PI_LOW / 2 if reduction == "quarter" else _PI_LOW
+    # cos x = sin(x + π/2), as in `cos_alone`.
+    shift, magic = const(0.5 if reduction == "cos" else 0.0), const(1.5 * 2.0**52)
+    exact = b.fpext(x, wide)
+    shifted = b.fadd(fma(exact, const(1 / turn), shift), magic)
+    turns = b.fsub(b.fsub(shifted, magic), shift)
+    angle = fma(turns, const(-rest), fma(turns, const(-turn), exact))
+    whole = b.trunc(b.bitcast(shifted, ir.VectorType(ir.IntType(64), v.lanes)), v.int_type)
+    if reduction == "quarter":
+        whole = b.add(whole, v.iconst(1))
+    outside = b.icmp_unsigned("!=", b.and_(b.bitcast(scaled, v.int_type), v.iconst(_OUTSIDE)), v.iconst(0))
+    r, n = b.select(outside, b.fptrunc(angle, v.type), r), b.select(outside, whole, n)
+
+    bits = b.and_(b.bitcast(x, v.int_type), v.iconst(~v.sign_bit))
+    far = b.icmp_unsigned(">", bits, v.iconst(_FAR))
+    any_far = b.icmp_unsigned("!=", b.bitcast(far, ir.IntType(v.lanes)), ir.Constant(ir.IntType(v.lanes), 0))
+    near, beyond = map(function.append_basic_block, ("near", "beyond"))
+    b.cbranch(any_far, beyond, near).set_weights([1, 1 << 20])
+    b.position_at_end(beyond)
+    b.ret(b.call(_lane_by_lane(v, reduction), [x, r, n], cconv=_CONVENTION))
+    b.position_at_end(near)
+    b.ret(_pair(b, function, r, n))
+    return function
+
+
+def _lane_by_lane(v: Vectors, reduction: _Reduction) -> ir.Function:
+    """A function of the module: (x, r, n) → (r, n) with the lanes put right that are beyond 2³², or NaN.
+
     libm's float64 sin and cos are right for every float32, however large; r is had back from them by asin.
     """
-    module = v.builder.module
-    name = f"ftnn.reduce.{reduction}.{v.lanes}"
-    if name in module.globals:
-        return module.globals[name]
-    kind = ir.LiteralStructType([v.type, v.int_type])
-    function = ir.Function(module, ir.FunctionType(kind, [v.type, v.type, v.type, v.int_type]), name)
-    function.linkage = "internal"
-    function.calling_convention = _CONVENTION
-    for attribute in ("noinline", "cold", "nounwind", "minsize", "optsize"):
-        function.attributes.add(attribute)
-    xs, scaled, rs, ns = function.args
-    entry, each, slow, skip, end = map(function.append_basic_block, ("entry", "each", "slow", "next", "end"))
+    name = f"ftnn.far.{reduction}.{v.lanes}"
+    if name in v.builder.module.globals:
+        return v.builder.module.globals[name]
+    rare = ["noinline", "cold", "nounwind", "minsize", "optsize"]
+    function, b = _out_of_line(v, name, [v.type, v.type, v.int_type], rare)
+    entry = b.block
+    xs, rs, ns = function.args
+    each, slow, skip, end = map(function.append_basic_block, ("each", "slow", "next", "end"))
     i32, zero, one = ir.IntType(32), ir.Constant(ir.IntType(32), 0), ir.Constant(ir.IntType(32), 1)
-    b = ir.IRBuilder(entry)
     b.branch(each)
 
     b.position_at_end(each)
     lane, r_in, n_in = b.phi(i32), b.phi(v.type), b.phi(v.int_type)
-    bits = b.bitcast(b.extract_element(scaled, lane), i32)
-    outside = b.icmp_unsigned("!=", b.and_(bits, ir.Constant(i32, _OUTSIDE)), zero)
-    b.cbranch(outside, slow, skip)
+    x = b.extract_element(xs, lane)
+    bits = b.and_(b.bitcast(x, i32), ir.Constant(i32, ~v.sign_bit & 0xFFFFFFFF))
+    b.cbranch(b.icmp_unsigned(">", bits, ir.Constant(i32, _FAR)), slow, skip)
 
     b.position_at_end(slow)
-    x = b.fpext(b.extract_element(xs, lane), ir.DoubleType())
-    angle, quadrant = _wide_lane(v, b, x, reduction)
+    angle, quadrant = _wide_lane(v, b, b.fpext(x, ir.DoubleType()), reduction)
     r_slow = b.insert_element(r_in, b.fptrunc(angle, v.scalar), lane)
     n_slow = b.insert_element(n_in, quadrant, lane)
     b.branch(skip)
@@ -235,9 +275,27 @@ def _wide(v: Vectors, reduction: _Reduction) -> ir.Function:
         phi.add_incoming(then, skip)
 
     b.position_at_end(end)
-    packed = b.insert_value(ir.Constant(kind, ir.Undefined), r_out, 0)
-    b.ret(b.insert_value(packed, n_out, 1))
+    b.ret(_pair(b, function, r_out, n_out))
     return function
+
+
+def _out_of_line(
+    v: Vectors, name: str, args: Sequence[ir.Type], attributes: Sequence[str]
+) -> tuple[ir.Function, ir.IRBuilder]:
+    """A new function of the module that gives r and n, and a builder at its beginning."""
+    kind = ir.FunctionType(ir.LiteralStructType([v.type, v.int_type]), args)
+    function = ir.Function(v.builder.module, kind, name)
+    function.linkage = "internal"
+    function.calling_convention = _CONVENTION
+    for attribute in attributes:
+        function.attributes.add(attribute)
+    return function, ir.IRBuilder(function.append_basic_block("entry"))
+
+
+def _pair(b: ir.IRBuilder, function: ir.Function, r: ir.Value, n: ir.Value) -> ir.Value:
+    """What such a function returns."""
+    nothing = ir.Constant(function.function_type.return_type, ir.Undefined)
+    return b.insert_value(b.insert_value(nothing, r, 0), n, 1)
 
 
 def _wide_lane(v: Vectors, b: ir.IRBuilder, x: Any, reduction: _Reduction) -> tuple[Any, Any]:
