@@ -223,7 +223,7 @@ def _wide(v: Vectors, reduction: _Reduction) -> ir.Function:
     outside = b.icmp_unsigned("!=", b.and_(b.bitcast(scaled, v.int_type), v.iconst(_OUTSIDE)), v.iconst(0))
     r, n = b.select(outside, b.fptrunc(angle, v.type), r), b.select(outside, whole, n)
 
-    bits = b.and_(b.bitcast(x, v.int_type), v.iconst(~v.sign_bit))
+    bits = b.and_(b.bitcast(x, v.int_type), v.iconst(v.sign_bit - 1))
     far = b.icmp_unsigned(">", bits, v.iconst(_FAR))
     any_far = b.icmp_unsigned("!=", b.bitcast(far, ir.IntType(v.lanes)), ir.Constant(ir.IntType(v.lanes), 0))
     near, beyond = map(function.append_basic_block, ("near", "beyond"))
@@ -254,11 +254,11 @@ def _lane_by_lane(v: Vectors, reduction: _Reduction) -> ir.Function:
     b.position_at_end(each)
     lane, r_in, n_in = b.phi(i32), b.phi(v.type), b.phi(v.int_type)
     x = b.extract_element(xs, lane)
-    bits = b.and_(b.bitcast(x, i32), ir.Constant(i32, ~v.sign_bit & 0xFFFFFFFF))
+    bits = b.and_(b.bitcast(x, i32), ir.Constant(i32, v.sign_bit - 1))
     b.cbranch(b.icmp_unsigned(">", bits, ir.Constant(i32, _FAR)), slow, skip)
 
     b.position_at_end(slow)
-    angle, quadrant = _wide_lane(v, b, b.fpext(x, ir.DoubleType()), reduction)
+    angle, quadrant = _far_lane(v, b, b.fpext(x, ir.DoubleType()), reduction)
     r_slow = b.insert_element(r_in, b.fptrunc(angle, v.scalar), lane)
     n_slow = b.insert_element(n_in, quadrant, lane)
     b.branch(skip)
@@ -298,7 +298,7 @@ def _pair(b: ir.IRBuilder, function: ir.Function, r: ir.Value, n: ir.Value) -> i
     return b.insert_value(b.insert_value(nothing, r, 0), n, 1)
 
 
-def _wide_lane(v: Vectors, b: ir.IRBuilder, x: Any, reduction: _Reduction) -> tuple[Any, Any]:
+def _far_lane(v: Vectors, b: ir.IRBuilder, x: Any, reduction: _Reduction) -> tuple[Any, Any]:
     """The reduced angle, in float64, and n (for a quarter turn n + 1) of one lane."""
     double, i32 = ir.DoubleType(), ir.IntType(32)
 
