@@ -31,11 +31,11 @@ def row(
 
 
 def cell(store: Store, function: str, activation: Any, layers: int, gamma: float, **given: Any) -> None:
-    """Add a cell that is done: `ft`, and what `row` takes; `seed`, `epochs` and `arrays`."""
-    seed = given.pop("seed", 0)
+    """Add a cell that is done: `ft`, and what `row` takes; `seed`, `data`, `epochs` and `arrays`."""
+    seed, data = given.pop("seed", 0), given.pop("data", "mnist")
     arrays = given.pop("arrays", None)
     epochs = given.pop("epochs", None if arrays is None else [])  # parameters come with epochs
-    task = Cell(function, activation, layers, gamma, seed).task()
+    task = Cell(function, activation, layers, gamma, seed, data).task()
     blob = None if arrays is None else safetensors.numpy.save(arrays)
     store.add(row(task, **given), None if epochs is None else json.dumps(epochs), blob)
 

@@ -10,7 +10,7 @@ import pytest
 
 from ftnn.errors import DataError, FtnnError
 from ftnn.experiments import Cell, PiCell, Store
-from ftnn.experiments._exchange import MNIST_COLUMNS, PI_COLUMNS, export, import_file
+from ftnn.experiments._exchange import MNIST_COLUMNS, PI_COLUMNS, SETTING_COLUMNS, export, import_file
 from ftnn.experiments._jobs import Outcome
 from ftnn.training import Pass
 from tests.experiments.quick import cell, digests, run_inline
@@ -22,6 +22,7 @@ CELLS = [
     Cell("F03", "relu", 1, 0),
     Cell("p*tan(q*x + r) where q in [-10, 10]", "relu", 1, 0),
 ]
+OTHER = replace(CELLS[0], data="mnist:50000", epochs=(3, 4), width=8, batch_size=2)
 CURVE = PiCell(128, 200)
 
 
@@ -29,7 +30,7 @@ CURVE = PiCell(128, 200)
 def store(tmp_path: Path) -> Store:
     """With results that are made up: those of the paper's settings take long."""
     made = Store(tmp_path / "a.sqlite")
-    for number, each in enumerate([*CELLS, replace(CELLS[0], width=8)]):
+    for number, each in enumerate([*CELLS, OTHER]):
         task = each.task()
         failed = "it was not finite" if each == CELLS[3] else None
         made.record(
@@ -84,22 +85,44 @@ class TestCsv:
         export(store, tmp_path / "m.csv", "custom")
         assert [row["function"] for row in read(tmp_path / "m.csv")] == [CELLS[4].function]
 
+    def test_of_other_settings_says_which(self, store: Store, tmp_path: Path) -> None:
+        assert export(store, tmp_path / "o.csv", "other") == (1, 0)
+        (found,) = read(tmp_path / "o.csv")
+        assert tuple(found) == (*MNIST_COLUMNS, *SETTING_COLUMNS)
+        assert [found[name] for name in ("function", *SETTING_COLUMNS)] == [
+            "F12",
+            "mnist:50000",
+            "3",
+            "4",
+            "8",
+            "2",
+        ]
+
+    def test_of_other_settings_that_are_wrong_brings_nothing(self, store: Store, tmp_path: Path) -> None:
+        path = tmp_path / "o.csv"
+        export(store, path, "other")
+        path.write_text(path.read_text().replace("mnist:50000", "cifar"))
+        with Store(tmp_path / "b.sqlite") as other:
+            with pytest.raises(DataError, match="line 2: data 'cifar'"):
+                import_file(other, path)
+            assert other.rows() == []
+
     def test_of_pi_has_each_epoch(self, store: Store, tmp_path: Path) -> None:
         assert export(store, tmp_path / "p.csv", "pi") == (5000, 1)
         found = read(tmp_path / "p.csv")
         assert tuple(found[0]) == PI_COLUMNS
         assert found[2] == {"hidden": "128", "pairs": "200", "seed": "0", "epoch": "3", "accuracy": "30.00"}
 
-    @pytest.mark.parametrize("what", ["mnist", "custom", "pi"])
+    @pytest.mark.parametrize("what", ["mnist", "custom", "other", "pi"])
     def test_that_was_exported_is_never_done_again(self, store: Store, tmp_path: Path, what: str) -> None:
         path = tmp_path / "m.csv"
         export(store, path, what)  # pyright: ignore[reportArgumentType]
         with Store(tmp_path / "b.sqlite") as other:
             rows, new = import_file(other, path)
             assert rows == new
-            assert new == {"mnist": 4, "custom": 1, "pi": 1}[what]
+            assert new == {"mnist": 4, "custom": 1, "other": 1, "pi": 1}[what]
             assert import_file(other, path) == (rows, 0)
-            done = {"mnist": CELLS[:4], "custom": CELLS[4:], "pi": [CURVE]}[what]
+            done = {"mnist": CELLS[:4], "custom": CELLS[4:], "other": [OTHER], "pi": [CURVE]}[what]
             assert run_inline(done, other).ran == []
             export(other, tmp_path / "again.csv", what)  # pyright: ignore[reportArgumentType]
         assert (tmp_path / "again.csv").read_bytes() == path.read_bytes()
@@ -173,7 +196,7 @@ def test_the_ending_says_what_to_write(store: Store, tmp_path: Path) -> None:
         export(store, tmp_path / "a.txt")
     with pytest.raises(FtnnError, match=r"must end in .csv or .parquet"):
         import_file(store, tmp_path / "a.txt")
-    with pytest.raises(FtnnError, match="allowed are mnist, custom, pi"):
+    with pytest.raises(FtnnError, match="allowed are mnist, custom, other, pi"):
         export(store, tmp_path / "a.csv", "all")  # pyright: ignore[reportArgumentType]
 
 

@@ -3,13 +3,12 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ftnn.experiments import Store
-from ftnn.experiments._exchange import export, import_file
-from ftnn.experiments.report import collect, markdown, write_report
+from ftnn.experiments._exchange import WHATS, export, import_file
+from ftnn.experiments.report import collect, markdown, page, write_report
 from tests.experiments import stored
 
 ROOT = Path(__file__).parents[2]
@@ -114,11 +113,41 @@ def test_seeds_are_summed_up(store: Store):
     ]
 
 
+def test_other_settings_stand_beside_the_usual_ones(store: Store):
+    # FT of the paper, of ours, and of ours with fewer images
+    for function, gamma, usual, fewer in (
+        ("F03", 0.0, 98.30, 98.06),  # 98.04
+        ("F07", 0.0, 98.11, None),  # 97.99
+        ("F12", -2.0, 97.08, 95.08),  # 97.08
+    ):
+        stored.cell(store, function, "logistic", 1, gamma, lwt=90.0, ft=usual)
+        failed = None if fewer else "it is ×"
+        stored.cell(
+            store, function, "logistic", 1, gamma, lwt=90.0, ft=fewer, failed=failed, data="mnist:50000"
+        )
+    # Not at the paper's best γ, without its usual twin, at a depth that the paper has not:
+    stored.cell(store, "F03", "logistic", 1, -1.0, lwt=90.0, ft=90.0, data="mnist:50000")
+    stored.cell(store, "F04", "logistic", 1, 0.0, lwt=90.0, ft=90.0, data="mnist:50000")
+    stored.cell(store, "F03", "logistic", 3, 0.0, lwt=90.0, ft=90.0)
+    report = collect(store)
+    (found,) = report.settings
+    assert (found.setting, found.layers, found.cells) == ("mnist:50000", 1, 3)
+    assert tables(under(markdown(report), "Other settings"))[0][1] == [
+        *("`mnist:50000`", "1", "3", "1 (0)"),
+        *("1.01 (0.12)", "−0.99 (+0.12)", "1 (1)", "1 (3)"),
+    ]
+    assert "−0.99 (+0.12)" in page(report)
+    times = [(each.function, each.setting, each.total) for each in report.times.functions]
+    assert times[:2] == [("F03", "", 10.0), ("F07", "", 5.0)]
+    assert ("F03", "mnist:50000", 10.0) in times
+
+
 def test_a_store_of_exported_tables_gives_the_same(tmp_path: Path):
     stored.whole_grid(tmp_path / "a.sqlite")
     with Store(tmp_path / "a.sqlite") as first, Store(tmp_path / "b.sqlite") as second:
-        whats: tuple[Any, ...] = ("mnist", "custom", "pi")
-        for what in whats:
+        stored.cell(first, "F03", "logistic", 1, 0.0, lwt=97.9, ft=98.05, data="mnist:50000")
+        stored.cell(first, "p*tan(q*x)", "relu", 1, 0.0, lwt=1.0, ft=90.0)
+        for what in WHATS:
             export(first, tmp_path / f"{what}.csv", what)
             import_file(second, tmp_path / f"{what}.csv")
         write_report(first, tmp_path / "a.md")

@@ -162,7 +162,9 @@ def store_export(
     what: Annotated[
         str,
         typer.Option(
-            metavar="mnist|custom|pi", help="What a CSV has: the catalogue's cells, other functions', or π."
+            metavar="mnist|custom|other|pi",
+            help="What a CSV has: the catalogue's cells, other functions', those with other settings than "
+            "the paper's, or π.",
         ),
     ] = "mnist",
     parameters: Annotated[
@@ -177,7 +179,8 @@ def store_export(
     print(f"{rows} rows in {file}")
     if left_out:
         print(
-            f"{left_out} stages with other settings than the paper's are not in it; a .parquet has all",
+            f"{left_out} stages with other settings than the paper's are not in it: --what other writes "
+            "their cells, and a .parquet has all",
             file=sys.stderr,
         )
 

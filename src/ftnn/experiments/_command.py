@@ -164,7 +164,8 @@ class Contents:
 
 def contents(path: Path) -> Contents:
     with Store(path, must_exist=True) as store:
-        rows, outdated = store.rows(), store.outdated()
+        rows = store.rows()
+        outdated = store.count() - len(rows)
     lines = [_line(cell, row) for cell, row in ended(rows)]
     lines.sort(
         key=lambda line: (line.cell.function, line.cell.activation, line.cell.hidden_layers, -line.cell.gamma)

@@ -20,8 +20,8 @@ from ftnn.experiments._tasks import Cell, PiCell, as_text, task_of
 from ftnn.formula import catalogue
 from ftnn.training import Pass
 
-What = Literal["mnist", "custom", "pi"]
-WHATS: tuple[What, ...] = ("mnist", "custom", "pi")
+What = Literal["mnist", "custom", "other", "pi"]
+WHATS: tuple[What, ...] = ("mnist", "custom", "other", "pi")
 MNIST_COLUMNS = (
     "hidden_layers",
     "function",
@@ -34,6 +34,9 @@ MNIST_COLUMNS = (
     "failed",
     "digest",
 )
+SETTING_COLUMNS = ("data", "lwt_epochs", "ft_epochs", "width", "batch_size")
+"""What is the paper's in all cells but those of `other`, which have these columns too."""
+OTHER_COLUMNS = (*MNIST_COLUMNS, *SETTING_COLUMNS)
 PI_COLUMNS = ("hidden", "pairs", "seed", "epoch", "accuracy")
 Addition = tuple[Row, str | None, bytes | None]
 
@@ -44,10 +47,11 @@ Addition = tuple[Row, str | None, bytes | None]
 def export(store: Store, path: Path, what: What = "mnist", *, parameters: bool = True) -> tuple[int, int]:
     """Write results into a file, by its ending.
 
-    Returns how many rows it has, and how many cells were left out because their settings are not the paper's.
+    Returns how many rows it has, and how many stages were left out as their settings are not the paper's.
 
     `.csv`: cells with the paper's settings, of the catalogue's functions (`mnist`) or of others (`custom`),
-    or the curves of π (`pi`). `.parquet`: all stages with their epochs and, if wanted, parameters.
+    cells with other settings (`other`), or the curves of π (`pi`). `.parquet`: all stages with their epochs
+    and, if wanted, parameters.
     """
     left_out = 0
     if path.suffix == ".parquet":
@@ -57,8 +61,10 @@ def export(store: Store, path: Path, what: What = "mnist", *, parameters: bool =
             raise FtnnError(f"{what!r} cannot be exported: allowed are {', '.join(WHATS)}")
         rows = store.rows()
         lines = list(_pi_lines(store, rows) if what == "pi" else _mnist_lines(rows, what))
-        left_out = sum(not row.task.cell.is_papers for row in rows)
-        content, count = _csv(PI_COLUMNS if what == "pi" else MNIST_COLUMNS, lines), len(lines)
+        if what != "other":
+            left_out = sum(not row.task.cell.is_papers for row in rows)
+        columns = {"pi": PI_COLUMNS, "other": OTHER_COLUMNS}.get(what, MNIST_COLUMNS)
+        content, count = _csv(columns, lines), len(lines)
     else:
         raise FtnnError(f"{path} must end in .csv or .parquet, to say what to write")
     _atomic.write_or_explain(path, content, FtnnError)
@@ -76,10 +82,11 @@ def _csv(header: Iterable[str], lines: Iterable[Iterable[Any]]) -> bytes:
 def _mnist_lines(rows: Iterable[Row], what: What) -> Iterator[list[Any]]:
     def place(found: tuple[Cell, Row]) -> tuple[Any, ...]:
         cell, _ = found
-        return cell.hidden_layers, cell.function, cell.activation, -cell.gamma, cell.seed
+        settings = cell.data, cell.epochs, cell.width, cell.batch_size
+        return cell.hidden_layers, cell.function, cell.activation, -cell.gamma, cell.seed, settings
 
     for cell, row in sorted(ended(rows), key=place):
-        if cell.is_papers and (cell.function in catalogue) == (what == "mnist"):
+        if _what(cell) == what:
             accuracies = ["", ""] if row.failed else [_rounded(row.lwt_accuracy), _rounded(row.ft_accuracy)]
             yield [
                 cell.hidden_layers,
@@ -91,7 +98,15 @@ def _mnist_lines(rows: Iterable[Row], what: What) -> Iterator[list[Any]]:
                 _rounded(row.cell_seconds, 1),
                 row.failed or "",
                 row.digest,
+                *([cell.data, *cell.epochs, cell.width, cell.batch_size] if what == "other" else []),
             ]
+
+
+def _what(cell: Cell) -> What:
+    """Which of the CSV files a cell belongs to."""
+    if not cell.is_papers:
+        return "other"
+    return "mnist" if cell.function in catalogue else "custom"
 
 
 def _pi_lines(store: Store, rows: Iterable[Row]) -> Iterator[list[Any]]:
@@ -164,15 +179,15 @@ def _read_csv(path: Path) -> list[Addition]:
         raise DataError(f"{path} cannot be read: {error}") from error
     if not lines:
         return []
-    if header == MNIST_COLUMNS:
+    if header in (MNIST_COLUMNS, OTHER_COLUMNS):
         return [
             _line(path, number, lambda each=each: _mnist_row(each)) for number, each in enumerate(lines, 2)
         ]
     if header == PI_COLUMNS:
         return _pi_rows(path, lines)
     raise DataError(
-        f"{path} has the columns {', '.join(map(str, header))}; allowed are {', '.join(MNIST_COLUMNS)}, or "
-        f"{', '.join(PI_COLUMNS)}"
+        f"{path} has the columns {', '.join(map(str, header))}; allowed are {', '.join(MNIST_COLUMNS)}, "
+        f"after these {', '.join(SETTING_COLUMNS)}, or {', '.join(PI_COLUMNS)}"
     )
 
 
@@ -186,7 +201,12 @@ def _line(path: Path, number: int, make: Callable[[], Addition]) -> Addition:
 def _mnist_row(line: dict[str, str]) -> Addition:
     activation: Any = line["activation"]
     cell = Cell(
-        line["function"], activation, int(line["hidden_layers"]), float(line["gamma"]), int(line["seed"])
+        line["function"],
+        activation,
+        int(line["hidden_layers"]),
+        float(line["gamma"]),
+        int(line["seed"]),
+        **(_settings(line) if "data" in line else {}),
     )
     if len(line["digest"]) != 64:
         raise DataError(f"{line['digest']!r} is no SHA-256 digest")
@@ -199,6 +219,15 @@ def _mnist_row(line: dict[str, str]) -> Addition:
         cell.task().key, cell.task(), lwt, ft, None, failed, None, 0.0, seconds, line["digest"], {}, now()
     )
     return row, None, None
+
+
+def _settings(line: dict[str, str]) -> dict[str, Any]:
+    return {
+        "data": line["data"],
+        "epochs": (int(line["lwt_epochs"]), int(line["ft_epochs"])),
+        "width": int(line["width"]),
+        "batch_size": int(line["batch_size"]),
+    }
 
 
 def _accuracy(text: str) -> float | None:

@@ -143,7 +143,7 @@ class Store:
     def rows(self, keys: Iterable[str] | None = None) -> list[Row]:
         """All rows, or those of some keys, in the order in which they were finished.
 
-        Those of an earlier version of the results are not among them: see `outdated`.
+        Those of an earlier version of the results (see `RESULTS`) are not among all: they are run again.
         """
         if keys is None:
             found = self._all(f"SELECT {_COLUMNS} FROM stages ORDER BY finished, key")
@@ -156,10 +156,9 @@ class Store:
         )
         return [_row(each) for each in found]
 
-    def outdated(self) -> int:
-        """How many stages are of an earlier version of the results (see `RESULTS`): they are run again."""
-        found = self._all("SELECT key, task FROM stages")
-        return sum(key != task_of(task).key for key, task in found)
+    def count(self) -> int:
+        """How many stages there are, those of earlier versions of the results among them."""
+        return self._all("SELECT count(*) FROM stages")[0][0]
 
     def done(self, keys: Iterable[str]) -> dict[str, bool]:
         """Which of these stages are done, and whether each went well."""

@@ -15,6 +15,7 @@ from ftnn.experiments.report._gallery import Found, Shown, found, gallery
 from ftnn.experiments.report._grid import Entry, entries
 from ftnn.experiments.report._pi import Curve, curves
 from ftnn.experiments.report._seeds import Seeds, seeds
+from ftnn.experiments.report._settings import Varied, settings
 from ftnn.experiments.report._summary import Summary, summarise
 from ftnn.experiments.report._time import Times, times
 
@@ -38,6 +39,7 @@ class Report:
     found: tuple[Found, ...]
     own: tuple[Custom, ...]
     others: tuple[Custom, ...]
+    settings: tuple[Varied, ...]
     times: Times
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,6 +69,7 @@ class Report:
             "pi_curves": len(self.curves),
             "conic": [result.to_dict() for result, _ in self.conic],
             "own_functions": len(self.own),
+            "settings": [asdict(varied) for varied in self.settings],
             "seconds": self.times.seconds + self.times.imported_seconds,
         }
 
@@ -93,6 +96,7 @@ def collect(store: Store) -> Report:
         found=tuple(found(store, rows)),
         own=tuple(own),
         others=tuple(others),
+        settings=tuple(settings(cells, others)),
         times=times(rows),
     )
 

@@ -71,7 +71,7 @@ def custom(rows: Iterable[Row], best_epochs: Mapping[str, float]) -> tuple[list[
     for row in rows:
         cell = row.task.cell
         if row.task.kind == "ft" and isinstance(cell, Cell) and not is_in_tables(row):
-            group = cell.function, cell.activation, cell.hidden_layers, _setting(cell)
+            group = cell.function, cell.activation, cell.hidden_layers, cell.setting
             found[group][cell.gamma].append(run_of(row, best_epochs))
     groups = [
         Custom(
@@ -81,15 +81,3 @@ def custom(rows: Iterable[Row], best_epochs: Mapping[str, float]) -> tuple[list[
     ]
     own = [group for group in groups if group.function not in FUNCTIONS]
     return own, [group for group in groups if group.function in FUNCTIONS]
-
-
-def _setting(cell: Cell) -> str:
-    """What of a cell differs from the paper's experiment."""
-    usual = Cell("F01", "relu", 1, 0)
-    parts = [
-        (cell.data != usual.data, cell.data),
-        (cell.epochs != usual.epochs, f"{cell.epochs[0]} + {cell.epochs[1]} epochs"),
-        (cell.width != usual.width, f"{cell.width} units"),
-        (cell.batch_size != usual.batch_size, f"batches of {cell.batch_size}"),
-    ]
-    return ", ".join(text for differs, text in parts if differs)

@@ -103,7 +103,7 @@ def summarise(entries: Sequence[Entry]) -> Summary:
         trained=len(found),
         median=median_size(found),
         mean=statistics.fmean(found) if found else None,
-        within=_within(found),
+        within=within(found),
         far=tuple(sorted(far, key=_how_bad)),
         runs=sum(bool(rate.runs and rate.paper) for entry in entries for rate in entry.rates),
     )
@@ -128,7 +128,7 @@ def _depth(layers: int, entries: Sequence[Entry]) -> Depth:
             entry.run is not None and not failed for entry, failed in zip(entries, paper, strict=True)
         ),
         median=median_size(differences(entries)),
-        within=_within(differences(entries)),
+        within=within(differences(entries)),
         rates=_rates(entries),
     )
 
@@ -155,7 +155,8 @@ def median_size(differences: Iterable[float]) -> float | None:
     return statistics.median(found) if found else None
 
 
-def _within(differences: Iterable[float]) -> int:
+def within(differences: Iterable[float]) -> int:
+    """How many are within 1 point of the paper or better."""
     return sum(each >= -FAR for each in differences)
 
 

@@ -25,6 +25,8 @@ class Alone:
     """What one cell takes by itself, with nothing shared: by function and depth."""
 
     function: str
+    setting: str
+    """What differs from the paper's experiment; empty where nothing does."""
     by_depth: tuple[float | None, ...]
     """The mean of its cells, in seconds."""
     total: float
@@ -92,15 +94,22 @@ def _parts(rows: Iterable[Row]) -> tuple[Part, ...]:
 
 
 def _functions(ends: Iterable[Row], depths: Sequence[int]) -> tuple[Alone, ...]:
-    found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in ends:
-        if isinstance(row.task.cell, Cell):
-            found[row.task.cell.function][row.task.cell.hidden_layers].append(row.cell_seconds or 0.0)
+        cell = row.task.cell
+        if isinstance(cell, Cell):
+            found[cell.setting, cell.function][cell.hidden_layers].append(row.cell_seconds or 0.0)
     return tuple(
         Alone(
             function,
+            setting,
             tuple(statistics.fmean(each[depth]) if depth in each else None for depth in depths),
             sum(sum(seconds) for seconds in each.values()),
         )
-        for function, each in sorted(found.items(), key=lambda item: (len(item[0]) > 3, item[0]))
+        for (setting, function), each in sorted(found.items(), key=_named_first)
     )
+
+
+def _named_first(item: tuple[tuple[str, str], object]) -> tuple[str, bool, str]:
+    setting, function = item[0]
+    return setting, len(function) > 3, function
