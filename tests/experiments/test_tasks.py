@@ -113,6 +113,16 @@ class TestGrids:
             range(0, -6, -1)
         )
 
+    def test_other_ranges_do_not_change_the_best(self) -> None:
+        name = "F07 where p in [0, 2]"
+        cells = mnist_cells(layers="1", functions=[name])
+        assert {(cell.activation, cell.gamma) for cell in cells} == {
+            ("logistic", 0),
+            ("relu", -3),
+            ("tanh", -2),
+        }
+        assert {cell.function for cell in cells} == {name}
+
     def test_the_twelve_curves(self) -> None:
         assert len(pi_cells()) == 12
 

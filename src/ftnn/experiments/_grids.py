@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ftnn.data import paper_best
 from ftnn.errors import FtnnError
-from ftnn.experiments._tasks import ACTIVATIONS, Cell, PiCell, function_of
+from ftnn.experiments._tasks import ACTIVATIONS, Cell, PiCell, function_of, named
 from ftnn.formula import catalogue
 
 LAYERS = (1, 5, 10)
@@ -32,7 +32,7 @@ def mnist_cells(
     """The cells of these lists, written with commas; of the paper's 1,080 unless settings say otherwise.
 
     `gammas` may be `best`, the paper's choice for each cell, or `all`. Where the paper has no best γ, because
-    all failed, `best` means all.
+    all failed, `best` means all. A function of its own with other ranges has the same best γ.
     """
     names = [name for text in functions for name in split(text)] or list(FUNCTIONS)
     for name in names:
@@ -60,7 +60,7 @@ def _gammas(asked: str, function: str, activation: str, depth: int) -> Sequence[
     if asked == "all":
         return GAMMAS
     for cell in paper_best():
-        if (cell.function, cell.activation, cell.hidden_layers) == (function, activation, depth):
+        if (cell.function, cell.activation, cell.hidden_layers) == (named(function), activation, depth):
             return GAMMAS if cell.gamma is None else (cell.gamma,)
     raise FtnnError(
         f"the paper has no best γ for {function}-{activation} with {depth} hidden layers: say which to take "

@@ -249,6 +249,11 @@ def function_of(text: str) -> Function:
     return Function(formula, init=init)
 
 
+def named(text: str) -> str:
+    """What such a text has before its ranges: `F12` of `F12 where q in [-9, 9]`."""
+    return text.partition(" where ")[0]
+
+
 # --- data by name ---
 
 
