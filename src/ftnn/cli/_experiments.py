@@ -180,7 +180,7 @@ def store_export(
     if left_out:
         print(
             f"{left_out} stages with other settings than the paper's are not in it: --what other writes "
-            "their cells, and a .parquet has all",
+            "the cells of MNIST among them, and a .parquet has all",
             file=sys.stderr,
         )
 

@@ -82,8 +82,7 @@ def _csv(header: Iterable[str], lines: Iterable[Iterable[Any]]) -> bytes:
 def _mnist_lines(rows: Iterable[Row], what: What) -> Iterator[list[Any]]:
     def place(found: tuple[Cell, Row]) -> tuple[Any, ...]:
         cell, _ = found
-        settings = cell.data, cell.epochs, cell.width, cell.batch_size
-        return cell.hidden_layers, cell.function, cell.activation, -cell.gamma, cell.seed, settings
+        return cell.hidden_layers, cell.function, cell.activation, -cell.gamma, cell.seed, _settings_of(cell)
 
     for cell, row in sorted(ended(rows), key=place):
         if _what(cell) == what:
@@ -98,8 +97,13 @@ def _mnist_lines(rows: Iterable[Row], what: What) -> Iterator[list[Any]]:
                 _rounded(row.cell_seconds, 1),
                 row.failed or "",
                 row.digest,
-                *([cell.data, *cell.epochs, cell.width, cell.batch_size] if what == "other" else []),
+                *(_settings_of(cell) if what == "other" else ()),
             ]
+
+
+def _settings_of(cell: Cell) -> tuple[str | int, ...]:
+    """As SETTING_COLUMNS has them; `_settings` reads them."""
+    return cell.data, *cell.epochs, cell.width, cell.batch_size
 
 
 def _what(cell: Cell) -> What:
