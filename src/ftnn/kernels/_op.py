@@ -114,6 +114,7 @@ def _fused(x: Tensor) -> Any:
 
 def _transfer(x: Tensor, matrices: list[Tensor], formula: str, constants: str, backend: str) -> Tensor:
     found = program(formula, constants)
+    _reference.check_transfer(found, x, matrices)
     if backend != "cpu" and _gemm.suits(found, x, matrices):
         out = _gemm.transfer(found, x, matrices)
         if found.plan.exact or bool(torch.isfinite(out).all()):
@@ -126,6 +127,7 @@ def _transfer_backward(
     grad: Tensor, x: Tensor, matrices: list[Tensor], formula: str, constants: str, backend: str, wanted: str
 ) -> list[Tensor]:
     found = program(formula, constants)
+    _reference.check_transfer(found, x, matrices, grad)
     names = tuple(wanted.split())
     if backend != "cpu" and _gemm.suits(found, x, matrices):
         grads = _gemm.transfer_backward(found, grad, x, matrices, names)

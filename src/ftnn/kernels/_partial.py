@@ -18,6 +18,7 @@ from ftnn.formula import Function
 from ftnn.formula._expr import INPUT
 from ftnn.kernels import _reference, _traced
 from ftnn.kernels._op import Backend, cpu_available
+from ftnn.kernels._operands import check_list, check_shape
 from ftnn.kernels._operators import below, recorded, register
 from ftnn.kernels._program import Program, program, signature
 from ftnn.kernels._reference import list_form
@@ -41,7 +42,7 @@ def partial_transfer(
     - `function`: what stands on the connections.
     - `x`: (batch, in).
     - `matrices`: the parameters, then the constants, each (connections,), in the function's order.
-    - `inputs`: the input of each connection, (connections,) int32. Whoever calls has checked them.
+    - `inputs`: the input of each connection, (connections,) int32.
     - `bounds`: where each output's connections begin and the last one's end, (out + 1,) int64.
     - `backend`: as for `transfer`.
 
@@ -88,8 +89,10 @@ def _transfer(
     constants: str,
     backend: str,
 ) -> Tensor:
+    found = program(formula, constants)
+    check_list(found.matrices, x, matrices, inputs, bounds)
     path = _cpu().transfer if backend != "reference" and _compiled(x) else reference
-    return path(program(formula, constants), x, matrices, inputs, bounds)
+    return path(found, x, matrices, inputs, bounds)
 
 
 def _fake_transfer(x: Tensor, matrices: list[Tensor], inputs: Tensor, bounds: Tensor, *_: str) -> Tensor:
@@ -107,8 +110,11 @@ def _transfer_backward(
     backend: str,
     wanted: str,
 ) -> list[Tensor]:
+    found = program(formula, constants)
+    check_list(found.matrices, x, matrices, inputs, bounds)
+    check_shape("the gradient", grad, x, (x.shape[0], len(bounds) - 1))
     path = _cpu().transfer_backward if backend != "reference" and _compiled(x) else reference_backward
-    return path(program(formula, constants), grad, x, matrices, inputs, bounds, tuple(wanted.split()))
+    return path(found, grad, x, matrices, inputs, bounds, tuple(wanted.split()))
 
 
 def _fake_transfer_backward(grad: Tensor, x: Tensor, matrices: list[Tensor], *rest: Any) -> list[Tensor]:

@@ -25,13 +25,12 @@ from torch import Tensor
 from ftnn.formula._derive import differentiate
 from ftnn.formula._expr import INPUT, MEMORY, ZERO, Expr, folded, symbol
 from ftnn.kernels._evaluate import evaluate, schedule
+from ftnn.kernels._operands import Axes
+from ftnn.kernels._operands import sizes as sizes_of
 from ftnn.kernels._program import Program
 
 BLOCK_BYTES = 128 * 2**20
 """What the intermediate arrays of one block may take; sums and masks come on top."""
-
-Axes = str
-"""Which of the axes (b)atch, (i)n, (o)ut an array has, in this order: "bi", "io", "bo" or "bio"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +57,9 @@ def views(contraction: Contraction, tensors: Sequence[Tensor]) -> dict[str, Tens
     }
 
 
-def sizes_of(contraction: Contraction, tensors: Sequence[Tensor]) -> dict[str, int]:
-    """How long each axis is."""
-    return {
-        axis: size
-        for (_, axes), tensor in zip(contraction.operands, tensors, strict=True)
-        for axis, size in zip(axes, tensor.shape, strict=True)
-    }
-
-
 def in_blocks(contraction: Contraction, tensors: Sequence[Tensor]) -> list[Tensor]:
     """The results, holding no more than one block's arrays at once."""
-    sizes = sizes_of(contraction, tensors)
+    sizes = sizes_of(contraction.operands, tensors)
     first = tensors[0]
     results = tuple(expr for expr, _ in contraction.results)
     totals = [first.new_zeros([sizes[axis] for axis in axes]) for _, axes in contraction.results]
@@ -91,7 +81,11 @@ def in_blocks(contraction: Contraction, tensors: Sequence[Tensor]) -> list[Tenso
         found = evaluate(results, values)
         for total, (_, axes) in zip(totals, contraction.results, strict=True):
             # Taken out one by one: none may be left when the next block's come.
-            total[tuple(block[axis] for axis in axes)] += reduced(found.pop(0).expand(shape), axes)
+            part, value = total[tuple(block[axis] for axis in axes)], found.pop(0).expand(shape)
+            if axes == "bio":  # nothing is summed, and 0 + -0 would be 0
+                part.copy_(value)
+            else:
+                part += reduced(value, axes)
     return totals
 
 
@@ -175,6 +169,17 @@ def contract(contraction: Contraction, *tensors: Tensor) -> tuple[Tensor, ...]:
 def transfer_form(program: Program) -> Contraction:
     """F ⊙ x."""
     return Contraction((("x", "bi"), *((name, "io") for name in program.matrices)), ((program.expr, "bo"),))
+
+
+def check_transfer(
+    program: Program, x: Tensor, matrices: Sequence[Tensor], grad: Tensor | None = None
+) -> None:
+    """Refuses tensors that do not fit `transfer`, or `transfer_backward`: every operator asks this first."""
+    operands = transfer_form(program).operands
+    if grad is None:
+        sizes_of(operands, (x, *matrices))
+    else:
+        sizes_of((*operands, ("∂", "bo")), (x, *matrices, grad))
 
 
 def transfer(program: Program, x: Tensor, matrices: Sequence[Tensor]) -> Tensor:

@@ -39,8 +39,8 @@ FORMS: dict[str, Callable[[Program], Contraction]] = {
 
 def whole(contraction: Contraction, tensors: Sequence[Tensor]) -> list[Tensor]:
     """The results of a contraction over all of (batch, in, out) at once, each a new tensor."""
-    values = _reference.views(contraction, tensors)
-    shape = torch.broadcast_shapes(*(value.shape for value in values.values()))
+    sizes = _reference.sizes_of(contraction.operands, tensors)
+    values, shape = _reference.views(contraction, tensors), [sizes[axis] for axis in "bio"]
     found = evaluate(tuple(expr for expr, _ in contraction.results), values)
     return [
         _summed(value.expand(shape), axes)
@@ -143,7 +143,7 @@ def _decomposition(tensors: list[Tensor], formula: str, constants: str, path: st
 
 def _fake(tensors: list[Tensor], formula: str, constants: str, path: str) -> list[Tensor]:
     contraction = planned(formula, constants, path)
-    sizes = _reference.sizes_of(contraction, tensors)
+    sizes = _reference.sizes_of(contraction.operands, tensors)
     return [tensors[0].new_empty([sizes[axis] for axis in axes]) for _, axes in contraction.results]
 
 

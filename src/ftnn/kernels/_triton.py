@@ -149,7 +149,9 @@ def _gradients(
 
 @torch.library.custom_op("ftnn::triton_transfer", mutates_args=())
 def _transfer_op(x: Tensor, matrices: list[Tensor], formula: str, constants: str) -> Tensor:
-    return _forward(program(formula, constants), x, matrices)
+    found = program(formula, constants)
+    _reference.check_transfer(found, x, matrices)
+    return _forward(found, x, matrices)
 
 
 @_transfer_op.register_fake
@@ -161,7 +163,9 @@ def _(x: Tensor, matrices: list[Tensor], formula: str, constants: str) -> Tensor
 def _backward_op(
     grad: Tensor, x: Tensor, matrices: list[Tensor], formula: str, constants: str, wanted: str
 ) -> list[Tensor]:
-    return _gradients(program(formula, constants), grad, x, matrices, wanted.split())
+    found = program(formula, constants)
+    _reference.check_transfer(found, x, matrices, grad)
+    return _gradients(found, grad, x, matrices, wanted.split())
 
 
 @_backward_op.register_fake

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ftnn.errors import DTypeError, FtnnError, ShapeError
 from ftnn.formula import Function, Mixed, as_function, name_of
-from ftnn.kernels import BACKENDS, Backend
+from ftnn.kernels import BACKENDS, Backend, check_layout
 from ftnn.nn._matrices import Matrices
 from ftnn.nn._precision import autocast_dtype
 
@@ -174,6 +174,7 @@ def check_input(module: nn.Module, x: Tensor, dtype: torch.dtype) -> None:
     name, in_features = type(module).__name__, module.in_features
     if not isinstance(x, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise DTypeError(f"{name} takes a torch tensor, not {type(x).__name__}")
+    check_layout("the input", x)
     if x.dim() == 0 or x.shape[-1] != in_features:
         raise ShapeError(
             f"{name} has in_features={in_features}, but its input has the shape {tuple(x.shape)}: "
