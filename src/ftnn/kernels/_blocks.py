@@ -153,16 +153,16 @@ def _pack_code(dtype: DType) -> Code:
 
 def packed(
     errors: Tensor, tiles: Sequence[Tile], vectors: int, dtype: DType, *, parallel: bool
-) -> list[tuple[Tensor, Tensor]]:
-    """Each tile's errors, (vectors, stride, lanes), and their sums over the samples, (vectors, lanes)."""
+) -> list[Tensor]:
+    """Each tile's errors, (vectors, stride, lanes)."""
     width, row = lanes(dtype), errors.shape[1]
-    found: list[tuple[Tensor, Tensor]] = []
+    found: list[Tensor] = []
     tasks: list[list[Call]] = []
     for tile in tiles:
-        g, g_sum = errors.new_empty(vectors, tile.stride, width), errors.new_empty(vectors, width)
-        found.append((g, g_sum))
+        g = errors.new_empty(vectors, tile.stride, width)
+        found.append(g)
         source = errors.data_ptr() + tile.first * row * errors.element_size()
-        args = (vectors, tile.samples, tile.stride, source, row, g.data_ptr(), g_sum.data_ptr())
+        args = (vectors, tile.samples, tile.stride, source, row, g.data_ptr())
         tasks.append([(_pack_code(dtype), args)])
     run(tasks, parallel=parallel)
     return found

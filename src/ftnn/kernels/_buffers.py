@@ -41,9 +41,10 @@ class Samples:
         x = plain(x, dtype)
         count, features = x.shape
         none = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, dtype)
-        if x.size == 0 or np.count_nonzero(x) >= SPARSE * x.size:
+        listed = x.view(np.uint32 if dtype == "float32" else np.uint64)  # by its bits: -0 is not 0
+        if x.size == 0 or np.count_nonzero(listed) >= SPARSE * x.size:
             return cls(count, features, x, *none)
-        rows, columns = np.nonzero(x)
+        rows, columns = np.nonzero(listed)
         starts = np.zeros(count + 1, np.int64)
         np.cumsum(np.bincount(rows, minlength=count), out=starts[1:])
         values = x[rows, columns]
@@ -99,7 +100,12 @@ class Layer:
 
     def load(self, matrices: Sequence[Array], bias: Array | None) -> None:
         """Take over parameters and constants, each (in, out), and a bias, (out,)."""
-        for own, given in zip(self.matrices, matrices, strict=True):
+        shape = (self.shape.inputs, self.shape.outputs)
+        for name, own, given in zip(self.shape.program.matrices, self.matrices, matrices, strict=True):
+            if given.shape != shape or given.dtype != own.dtype:
+                raise ShapeError(
+                    f"{name} is {given.dtype} of shape {given.shape}; expected {own.dtype}, {shape}"
+                )
             own[:, : self.shape.outputs] = given
             # What fills up is a copy of a real column: it behaves as that does, and its error is always 0.
             own[:, self.shape.outputs :] = given[:, -1:]

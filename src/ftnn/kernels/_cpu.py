@@ -17,7 +17,6 @@ from ftnn.kernels import _dense, _listed
 from ftnn.kernels._blocks import columns
 from ftnn.kernels._llvm import lanes
 from ftnn.kernels._program import Program
-from ftnn.kernels._templates import LEAST_INPUTS
 from ftnn.kernels._vector import DType
 
 DENSE = 0.5
@@ -34,9 +33,7 @@ def suits(x: Tensor) -> bool:
 
 
 def _many_zeros(x: Tensor) -> bool:
-    """Whether skipping zeros pays, and takes no digits: a look at some of the samples."""
-    if x.shape[1] < LEAST_INPUTS:
-        return False
+    """Whether skipping zeros pays: a look at some of the samples."""
     some = x[:: -(-len(x) // LOOKED_AT)]
     return int(torch.count_nonzero(some)) < DENSE * some.numel()
 
@@ -49,7 +46,7 @@ def transfer(program: Program, x: Tensor, matrices: Sequence[Tensor]) -> Tensor:
     if not out.numel() or not x.numel():
         return out.zero_()
     parts = columns(matrices, lanes(dtype))
-    # Where a matrix or F(0) is not finite, zeros are evaluated like all others.
+    # Where a matrix is not finite, zeros are evaluated like all others.
     if not _many_zeros(x) or not _listed.forward(program, dtype, x, parts, out):
         _dense.forward(program, dtype, x, parts, out)
     return out

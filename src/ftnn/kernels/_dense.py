@@ -127,7 +127,7 @@ def _backward(
     def rows(start: int, stop: int) -> list[Call]:
         """All tiles, in order, for some of the inputs."""
         calls: list[Call] = []
-        for n, (tile, (g, _)) in enumerate(zip(tiles, packs, strict=True)):
+        for n, (tile, g) in enumerate(zip(tiles, packs, strict=True)):
             sent = None if down is None else down.new_empty(stop - start, tile.stride)
             kept.append(sent)
             args = (

@@ -34,7 +34,7 @@ from ftnn.kernels._buffers import (
 )
 from ftnn.kernels._llvm import Code, compiled, lanes
 from ftnn.kernels._program import program
-from ftnn.kernels._templates import LEAST_INPUTS, BackwardArgs, ForwardArgs
+from ftnn.kernels._templates import BackwardArgs, ForwardArgs, SubsetSumArgs
 from ftnn.kernels._vector import DType
 
 LINEAR = program("w*x")
@@ -80,8 +80,11 @@ class Network:
         self._bias, self._g_sum = room(totals[3], dtype), room(totals[3], dtype)
         self._g, self._down = room(totals[4], dtype), room(totals[5], dtype)
         self._lost, self._settings = np.zeros(1, np.int64), room(2, dtype)
-        self._skip = np.zeros(len(shapes), np.int64)
-        self.forget_poles()
+        self._explicit = np.zeros(len(shapes), np.int64)
+        self._subset_sums = room(
+            max(_templates.subset_sums_size(layer.width // width, stride, width) for layer in self.layers),
+            dtype,
+        )
         self._sums = room(int(max(sizes[:, 4])), dtype)
         for n, layer in enumerate(self.layers):
             layer.bias = self._bias[self._at[n, 3] : self._at[n + 1, 3]]
@@ -90,8 +93,8 @@ class Network:
         self._codes: list[Code] = [act]
         self._act_kernel = act.address
         self._kernels, self._args = (
-            np.zeros((len(shapes), 2), np.int64),
-            np.zeros((len(shapes), 2, 32), np.int64),
+            np.zeros((len(shapes), 3), np.int64),
+            np.zeros((len(shapes), 3, 32), np.int64),
         )
         for n in range(len(shapes)):
             self._set_up(n)
@@ -107,7 +110,10 @@ class Network:
             )
         )
         self._codes += (forward, update)
-        self._kernels[n] = forward.address, update.address
+        self._kernels[n, :2] = forward.address, update.address
+        if _templates.slopes_of(shape.program, by_x=n > 0, by_parameters=True).of_zeros:
+            self._codes.append(compiled(_templates.subset_sums(dtype, width)))
+            self._kernels[n, 2] = self._codes[-1].address
         size = np.dtype(dtype).itemsize
         lists = (
             self._count.ctypes.data + 4 * at[0],
@@ -129,19 +135,28 @@ class Network:
             self._sums.ctypes.data,
             out,
             layer.width,
+            0,
             self._lost.ctypes.data,
         )
         # Under a ReLU no error is wanted where its output is zero: its slope is zero there.
         dx_at_zero = int(self.activation != "relu")
+        g = self._g.ctypes.data + size * at[4]
         self._args[n, 1, : len(BackwardArgs)] = (
             *head,
-            self._g.ctypes.data + size * at[4],
-            self._g_sum.ctypes.data + size * at[3],
+            g,
+            self._subset_sums.ctypes.data,
             *(0, 0, 0),
             self._down.ctypes.data + size * at[5],
             self._stride,
             dx_at_zero,
             self._settings.ctypes.data,
+        )
+        self._args[n, 2, : len(SubsetSumArgs)] = (
+            layer.width // width,
+            0,
+            self._stride,
+            g,
+            self._subset_sums.ctypes.data,
         )
 
     def _common(self) -> tuple[Any, ...]:
@@ -150,7 +165,7 @@ class Network:
             self._kernels,
             self._args,
             self._lost,
-            self._skip,
+            self._explicit,
         )
 
     def train(
@@ -214,9 +229,9 @@ class Network:
                 f"the first layer has {self.layers[0].shape.inputs} inputs, the data {samples.features}"
             )
 
-    def forget_poles(self) -> None:
-        """Skip zeros again where it pays, whatever F(0) was before."""
-        self._skip[:] = [layer.shape.inputs >= LEAST_INPUTS for layer in self.layers]
+    def forget_losses(self) -> None:
+        """Try sharing F(0) again, so that an epoch does not depend on the ones before it."""
+        self._explicit[:] = 0
 
     def train_in_chunks(self, samples: Samples, order: Array, **settings: Any) -> Iterator[Steps]:
         """`train` in pieces of a fraction of a second, with one result: Python can look up in between."""
@@ -239,7 +254,7 @@ class Network:
         """
         upto = len(self.layers) if upto is None else upto
         self._check_features(samples)
-        self.forget_poles()
+        self.forget_losses()
         result = np.empty((samples.count, self.layers[upto - 1].shape.outputs), self.dtype)
         _epoch.predict(
             np.arange(samples.count, dtype=np.int64),

@@ -26,6 +26,8 @@ from ftnn.kernels._jit import jit
 
 LOGISTIC, RELU, TANH = 0, 1, 2
 SOFTMAX, SQUARED = 0, 1
+EXPLICIT = 64
+"""For how many mini-batches a layer adds F(0) to each zero, once sharing it may have cost digits."""
 
 _jit = jit(boundscheck=False)
 
@@ -55,7 +57,7 @@ def call_kernel(address: int, args: int) -> None:
 
 
 @_jit
-def gather(rows, dense, starts, columns, values, n_in, stride, skip, count, index, value):
+def gather(rows, dense, starts, columns, values, n_in, stride, count, index, value):
     """The first layer's lists of a mini-batch: from compressed rows if there are any, else from dense."""
     samples = rows.shape[0]
     if starts.shape[0] == 0:
@@ -67,7 +69,7 @@ def gather(rows, dense, starts, columns, values, n_in, stride, skip, count, inde
             count[j] = samples
             for s in range(samples):
                 index[j * stride + s] = s
-    elif skip:
+    else:
         count[:n_in] = 0
         for s in range(samples):
             row = rows[s]
@@ -77,16 +79,19 @@ def gather(rows, dense, starts, columns, values, n_in, stride, skip, count, inde
                 index[place] = s
                 value[place] = values[k]
                 count[j] += 1
-    else:
-        for j in range(n_in):
-            count[j] = samples
-            for s in range(samples):
-                index[j * stride + s] = s
-                value[j * stride + s] = 0
-        for s in range(samples):
-            row = rows[s]
-            for k in range(starts[row], starts[row + 1]):
-                value[columns[k] * stride + s] = values[k]
+
+
+@_jit
+def list_zeros(samples, n, stride, count, index):
+    """The samples that are in no list, behind those that are."""
+    for j in range(n):
+        base, place, end = j * stride, 0, j * stride + count[j]
+        for s in range(samples):  # lists are in order
+            if place < count[j] and index[base + place] == s:
+                place += 1
+            else:
+                index[end] = s
+                end += 1
 
 
 @_jit
@@ -98,13 +103,14 @@ def pass_on(out, samples, n, width, stride, skip, count, index, value):
         if skip:
             for s in range(samples):
                 y = out[s * width + j]
-                if y != 0:
+                if y != 0 or math.copysign(1.0, y) < 0:  # -0 is not 0
                     index[base + listed] = s
                     value[base + listed] = y
                     listed += 1
             count[j] = listed
             for s in range(samples):
-                if out[s * width + j] == 0:
+                y = out[s * width + j]
+                if y == 0 and math.copysign(1.0, y) > 0:
                     index[base + listed] = s
                     listed += 1
         else:
@@ -204,28 +210,24 @@ def update_bias(bias, g_sum, n, rate, clip):
 
 @_jit
 def forward(
-    samples, upto, layers, sizes, widths, stride, at, kernels, args, lost, skip, activation, act_kernel,
+    samples, upto, layers, sizes, widths, stride, at, kernels, args, lost, explicit, activation, act_kernel,
     act_args, count, index, value, out, bias,
 ):  # fmt: skip
     """The outputs of layers 0 to `upto - 1` of `layers`, from the first one's lists."""
     for layer in range(upto):
         n, width = sizes[layer + 1], widths[layer]
+        args[layer, 0, 2] = samples
         for _ in range(2):
-            args[layer, 0, 2] = samples
+            if explicit[layer]:
+                list_zeros(samples, sizes[layer], stride, count[at[layer, 0] :], index[at[layer, 1] :])
+            args[layer, 0, 12] = explicit[layer] > 0
             lost[0] = 0
             call_kernel(kernels[layer, 0], args[layer, 0, :].ctypes.data)
             if lost[0] == 0:
                 break
-            # F(0) is not finite: from now on zeros are evaluated like all others.
-            skip[layer] = 0
-            list_all(
-                samples,
-                sizes[layer],
-                stride,
-                count[at[layer, 0] :],
-                index[at[layer, 1] :],
-                value[at[layer, 1] :],
-            )
+            # Sharing F(0) may have cost digits. What comes next is likely to be of the same kind.
+            explicit[layer] = EXPLICIT
+        explicit[layer] = max(0, explicit[layer] - 1)
         here = out[at[layer, 2] :]
         add_bias(here, samples, width, bias[at[layer, 3] :])
         if layer < layers - 1:
@@ -235,30 +237,15 @@ def forward(
             call_kernel(act_kernel, act_args.ctypes.data)
         if layer < upto - 1:
             pass_on(
-                here, samples, n, width, stride, skip[layer + 1] and activation == RELU,
+                here, samples, n, width, stride, activation == RELU,
                 count[at[layer + 1, 0] :], index[at[layer + 1, 1] :], value[at[layer + 1, 1] :],
             )  # fmt: skip
 
 
 @_jit
-def list_all(samples, n, stride, count, index, value):
-    """Lists of the non-zero samples, made into lists of all."""
-    row = np.zeros(samples, value.dtype)
-    for j in range(n):
-        base = j * stride
-        row[:] = 0
-        for k in range(count[j]):
-            row[index[base + k]] = value[base + k]
-        for s in range(samples):
-            index[base + s] = s
-            value[base + s] = row[s]
-        count[j] = samples
-
-
-@_jit
 def train(
     order, batch, dense, starts, columns, values, labels, targets, weights, loss, rate, clip,
-    layers, sizes, widths, stride, lanes, at, kernels, args, lost, skip, settings, activation, act_kernel,
+    layers, sizes, widths, stride, lanes, at, kernels, args, lost, explicit, settings, activation, act_kernel,
     act_args, count, index, value, out, bias, g, g_sum, down, losses,
 ):  # fmt: skip
     """Mini-batch SGD over the samples `order`; the mean loss of each mini-batch goes to `losses`.
@@ -271,9 +258,9 @@ def train(
     for step in range(steps):
         rows = order[step * batch : (step + 1) * batch]
         samples = rows.shape[0]
-        gather(rows, dense, starts, columns, values, sizes[0], stride, skip[0], count, index, value)
+        gather(rows, dense, starts, columns, values, sizes[0], stride, count, index, value)
         forward(
-            samples, layers, layers, sizes, widths, stride, at, kernels, args, lost, skip, activation,
+            samples, layers, layers, sizes, widths, stride, at, kernels, args, lost, explicit, activation,
             act_kernel, act_args, count, index, value, out, bias,
         )  # fmt: skip
         last = layers - 1
@@ -292,6 +279,9 @@ def train(
             update_bias(
                 bias[at[layer, 3] :], g_sum[at[layer, 3] :], sizes[layer + 1], settings[0], settings[1]
             )
+            if kernels[layer, 2]:
+                args[layer, 2, 1] = samples
+                call_kernel(kernels[layer, 2], args[layer, 2, :].ctypes.data)
             call_kernel(kernels[layer, 1], args[layer, 1, :].ctypes.data)
             if layer > 0:
                 error_below(
@@ -304,16 +294,16 @@ def train(
 @_jit
 def predict(
     order, batch, dense, starts, columns, values, upto,
-    layers, sizes, widths, stride, at, kernels, args, lost, skip, activation, act_kernel, act_args,
+    layers, sizes, widths, stride, at, kernels, args, lost, explicit, activation, act_kernel, act_args,
     count, index, value, out, bias, result,
 ):  # fmt: skip
     """The outputs of layer `upto - 1` for the samples `order`, into `result`, (samples, width)."""
     for first in range(0, order.shape[0], batch):
         rows = order[first : first + batch]
         samples = rows.shape[0]
-        gather(rows, dense, starts, columns, values, sizes[0], stride, skip[0], count, index, value)
+        gather(rows, dense, starts, columns, values, sizes[0], stride, count, index, value)
         forward(
-            samples, upto, layers, sizes, widths, stride, at, kernels, args, lost, skip, activation,
+            samples, upto, layers, sizes, widths, stride, at, kernels, args, lost, explicit, activation,
             act_kernel, act_args, count, index, value, out, bias,
         )  # fmt: skip
         width = widths[upto - 1]

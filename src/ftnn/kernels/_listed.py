@@ -39,6 +39,11 @@ def _backward_code(program: Program, dtype: DType, by_x: bool, by_parameters: bo
 
 
 @lru_cache(maxsize=2)
+def _subset_code(dtype: DType) -> Code:
+    return compiled(templates.subset_sums(dtype, lanes(dtype)))
+
+
+@lru_cache(maxsize=2)
 def _collect_code(dtype: DType) -> Code:
     return compiled(templates.collect(dtype, lanes(dtype)))
 
@@ -113,16 +118,26 @@ def _tiles(
 def forward(program: Program, dtype: DType, x: Tensor, parts: Sequence[Columns], out: Tensor) -> bool:
     """Fill `out`, (batch, out); False where zeros may not be skipped."""
     for start, stop in blocks.chunks(len(x)):
-        tiles = _tiles(x, start, stop, dtype, parts[0].matrices, zeros=False)
-        if tiles is None or not _forward(program, dtype, tiles, parts, out):
-            return False
+        # Zeros share F(0), unless that may have cost digits.
+        for explicit in (False, True):
+            tiles = _tiles(x, start, stop, dtype, parts[0].matrices, zeros=explicit)
+            if tiles is None:
+                return False
+            if _forward(program, dtype, tiles, parts, out, explicit=explicit):
+                break
     return True
 
 
 def _forward(
-    program: Program, dtype: DType, tiles: Sequence[_Tile], parts: Sequence[Columns], out: Tensor
+    program: Program,
+    dtype: DType,
+    tiles: Sequence[_Tile],
+    parts: Sequence[Columns],
+    out: Tensor,
+    *,
+    explicit: bool,
 ) -> bool:
-    """False where a value of F(0) was not finite."""
+    """Fill the rows of these tiles; False if sharing F(0) may have cost digits."""
     code, width, size = _forward_code(program, dtype), lanes(dtype), out.element_size()
     lost = torch.zeros(1, dtype=torch.int64)
     kept: list[Any] = []  # what the addresses point to
@@ -139,6 +154,7 @@ def _forward(
             address(table),
             part.row_length,
             *ending,
+            int(explicit),
             lost.data_ptr(),
         )
 
@@ -157,12 +173,13 @@ def backward(
 ) -> bool:
     """Fill the gradients, as `part` has its matrices, and `down`, (batch, in); False as for `forward`."""
     code = _backward_code(program, dtype, down is not None, bool(gradients))
+    of_zeros = templates.slopes_of(program, down is not None, bool(gradients)).of_zeros
     down_t = None if down is None else down.new_empty(*reversed(down.shape))
     for start, stop in blocks.chunks(len(x)):
         tiles = _tiles(x, start, stop, dtype, part.matrices, zeros=down is not None)
         if tiles is None:
             return False
-        _backward(code, dtype, tiles, part, errors, gradients, down_t, first=start == 0)
+        _backward(code, of_zeros, dtype, tiles, part, errors, gradients, down_t, first=start == 0)
     if down is not None and down_t is not None:
         down.copy_(down_t.t())
     return True
@@ -170,6 +187,7 @@ def backward(
 
 def _backward(
     code: Code,
+    of_zeros: bool,
     dtype: DType,
     tiles: Sequence[_Tile],
     part: Columns,
@@ -182,6 +200,7 @@ def _backward(
     inputs, size = part.inputs, errors.element_size()
     parallel = blocks.worth_threads(sum(t.samples for t in tiles), inputs, part.vectors * lanes(dtype))
     packs = blocks.packed(errors, tiles, part.vectors, dtype, parallel=parallel)
+    sums = _subset_sums(packs, tiles, dtype, parallel=parallel) if of_zeros else packs
     kept: list[Any] = []  # what the addresses point to
 
     def rows(start: int, stop: int) -> list[Call]:
@@ -201,7 +220,7 @@ def _backward(
                     address(table),
                     part.row_length,
                     g.data_ptr(),
-                    g_sum.data_ptr(),
+                    subsets.data_ptr(),
                     address(targets),
                     part.row_length,
                     int(n > 0 or not first),
@@ -211,7 +230,22 @@ def _backward(
                     0,
                 ),
             )
-            for n, (tile, (g, g_sum)) in enumerate(zip(tiles, packs, strict=True))
+            for n, (tile, g, subsets) in enumerate(zip(tiles, packs, sums, strict=True))
         ]
 
     run([rows(*piece) for piece in blocks.pieces(inputs, parallel=parallel)], parallel=parallel)
+
+
+def _subset_sums(
+    packs: Sequence[Tensor], tiles: Sequence[_Tile], dtype: DType, *, parallel: bool
+) -> list[Tensor]:
+    """Of each tile's errors, the sums over the subsets of each group of samples."""
+    code, found = _subset_code(dtype), list[Tensor]()
+    tasks: list[list[Call]] = []
+    for g, tile in zip(packs, tiles, strict=True):
+        vectors = g.shape[0]
+        sums = g.new_empty(templates.subset_sums_size(vectors, tile.samples, lanes(dtype)))
+        found.append(sums)
+        tasks.append([(code, (vectors, tile.samples, tile.stride, g.data_ptr(), sums.data_ptr()))])
+    run(tasks, parallel=parallel)
+    return found

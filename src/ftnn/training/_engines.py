@@ -136,7 +136,7 @@ class CompiledEngine:
         self._network.layers[-1].load([output.weight.detach().numpy().T], output.bias.detach().numpy())
 
     def epoch(self, order: Array, rate: float) -> Iterator[Steps]:
-        self._network.forget_poles()
+        self._network.forget_losses()
         return self._network.train_in_chunks(
             self._problem.samples(self._problem.x),
             order,

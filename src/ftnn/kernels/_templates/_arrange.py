@@ -47,7 +47,7 @@ class CollectArgs(IntEnum):
     least = 9
     """Fewer zeros than this are not worth a list of their own."""
     zeros = 10
-    """Whether the zeros are listed too, after the others: only an error sent down needs them."""
+    """Whether the zeros are listed too, after the others: where each of them is visited."""
 
 
 def collect(dtype: DType, lanes: int) -> str:
@@ -63,9 +63,12 @@ def collect(dtype: DType, lanes: int) -> str:
         k.number(A.least),
     )
     scalar, nothing, one = k.v.scalar, ir.Constant(I64, 0), ir.Constant(I64, 1)
-    zero = ir.Constant(scalar, 0.0)
+    whole = ir.IntType(k.v.bits)
+    zeros = k.is_set(k.number(A.zeros))
 
-    zeros = b.icmp_signed("!=", k.number(A.zeros), nothing)
+    def is_zero(found: ir.Value) -> ir.Value:
+        # By its bits: -0 is a number like any other, as 1/x tells it from 0.
+        return b.icmp_unsigned("==", b.bitcast(found, whole), ir.Constant(whole, 0))
 
     def each_input(j: ir.Value, _: list[ir.Value]) -> None:
         source, target = k.times(j, by_input), k.times(j, stride)
@@ -81,7 +84,7 @@ def collect(dtype: DType, lanes: int) -> str:
         def first_pass(s: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
             found = at(s)
             put(carried[0], s, found)  # without a branch: a zero is written over by the next
-            return [k.plus(carried[0], b.zext(b.fcmp_unordered("!=", found, zero), I64))]
+            return [k.plus(carried[0], b.zext(b.not_(is_zero(found)), I64))]
 
         listed = loop(k.v, samples, first_pass, [nothing])[0]
         few = b.icmp_signed("<", b.sub(samples, listed), least)
@@ -95,9 +98,9 @@ def collect(dtype: DType, lanes: int) -> str:
         def zeros_last() -> None:
             def second_pass(s: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
                 found = at(s)
-                is_zero = b.fcmp_ordered("==", found, zero)
-                when(k.v, is_zero, lambda: put(carried[0], s, found))
-                return [b.select(is_zero, k.plus(carried[0], one), carried[0])]
+                silent = is_zero(found)
+                when(k.v, silent, lambda: put(carried[0], s, found))
+                return [b.select(silent, k.plus(carried[0], one), carried[0])]
 
             loop(k.v, samples, second_pass, [listed])
 
@@ -116,24 +119,21 @@ class PackArgs(IntEnum):
     """(samples, row)."""
     row_length = 4
     g = 5
-    g_sum = 6
 
 
 def pack(dtype: DType, lanes: int) -> str:
-    """g, (vectors, stride, lanes), and its sum over the samples, from rows."""
+    """g, (vectors, stride, lanes), from rows."""
     k = Kernel("pack", dtype, lanes)
     A = PackArgs
     stride, source, row_length = k.number(A.stride), k.pointer(A.source), k.number(A.row_length)
-    g, g_sum, samples = k.pointer(A.g), k.pointer(A.g_sum), k.number(A.samples)
+    g, samples = k.pointer(A.g), k.number(A.samples)
 
     def each_vector(vec: ir.Value, _: list[ir.Value]) -> None:
-        def each_sample(s: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+        def each_sample(s: ir.Value, _: list[ir.Value]) -> None:
             found = k.load(source, k.plus(k.times(s, row_length), k.times(vec, lanes)))
             k.store(found, g, k.times(k.plus(k.times(vec, stride), s), lanes))
-            return [k.v.add(carried[0], found)]
 
-        total = loop(k.v, samples, each_sample, [k.v.const(0.0)])[0]
-        k.store(total, g_sum, k.times(vec, lanes))
+        loop(k.v, samples, each_sample)
 
     loop(k.v, k.number(A.vectors), each_vector)
     return k.finish()

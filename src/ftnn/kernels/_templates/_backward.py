@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 
 from llvmlite import ir
 
@@ -22,6 +24,7 @@ from ftnn.kernels._emit import (
 )
 from ftnn.kernels._program import Program
 from ftnn.kernels._templates._kernel import TILE, Kernel, Lists, hoisted, matrix_values
+from ftnn.kernels._templates._zeros import ZerosErrors
 from ftnn.kernels._vector import DType
 
 
@@ -37,8 +40,8 @@ class BackwardArgs(IntEnum):
     row_length = 8
     g = 9
     """The error at the sums, (vectors, stride, lanes)."""
-    g_sum = 10
-    """Its sum over the samples, (vectors, lanes)."""
+    subset_sums = 10
+    """The errors of groups of samples, summed: see `_zeros.py`."""
     gradients = 11
     """For `update`, unused: the matrices themselves change."""
     gradient_row_length = 12
@@ -51,6 +54,39 @@ class BackwardArgs(IntEnum):
     """Whether it is wanted where x is zero."""
     settings = 17
     """For `update`: the rate and the clip, as numbers of the kernel's dtype."""
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """What a backward kernel evaluates: `outer`·`inner` for each parameter, `down` for x."""
+
+    outer: tuple[Expr, ...]
+    """Factors of matrices alone: left for after the sum over the samples."""
+    inner: tuple[Expr, ...]
+    down: Expr
+    inner_at_zero: tuple[Expr, ...]
+    down_at_zero: Expr
+
+    @property
+    def of_zeros(self) -> bool:
+        """Whether samples whose x is zero have a gradient."""
+        return any(part is not ZERO for part in self.inner_at_zero)
+
+
+@lru_cache(maxsize=512)
+def slopes_of(program: Program, by_x: bool, by_parameters: bool) -> Slopes:
+    form = kernel_form(program)
+    names = (*(program.parameters if by_parameters else ()), *((INPUT,) if by_x else ()))
+    found = [regrouped(s) for s in without_cancellation(*(differentiate(form, name) for name in names))]
+    down = found.pop() if by_x else ZERO
+    pairs = [split_product(slope) for slope in found]
+    return Slopes(
+        tuple(outer for outer, _ in pairs),
+        tuple(inner for _, inner in pairs),
+        down,
+        tuple(regrouped(at_zero(inner)) for _, inner in pairs),
+        regrouped(at_zero(down)),
+    )
 
 
 def backward(
@@ -66,28 +102,21 @@ def backward(
     """Gradients of Σ g·(F ⊙ x) by x and every parameter in one pass; or the SGD update instead of these."""
     k = Kernel("update" if update else "backward", dtype, lanes)
     v, b, A = k.v, k.builder, BackwardArgs
-    form = kernel_form(program)
-    names = (*(program.parameters if by_parameters else ()), *((INPUT,) if by_x else ()))
-    found = dict(
-        zip(names, without_cancellation(*(differentiate(form, name) for name in names)), strict=True)
-    )
-    slopes = [regrouped(found[name]) for name in program.parameters] if by_parameters else []
-    # A factor of matrices alone is left for after the sum over the samples.
-    outer, inner = map(list, zip(*map(split_product, slopes), strict=True)) if slopes else ([], [])
-    down = regrouped(found[INPUT]) if by_x else ZERO
-    inner_at_zero = [regrouped(at_zero(part)) for part in inner]
-    down_at_zero = regrouped(at_zero(down))
-    shared = any(part is not ZERO for part in inner_at_zero)
-
+    slopes = slopes_of(program, by_x, by_parameters)
+    inner, outer, inner_at_zero = slopes.inner, slopes.outer, slopes.inner_at_zero
+    down, down_at_zero = slopes.down, slopes.down_at_zero
     inputs, vectors, stride = k.number(A.inputs), k.number(A.vectors), k.number(A.stride)
     lists = Lists(k, k.pointer(A.count), k.pointer(A.index), k.pointer(A.values), stride, k.number(A.samples))
     tables, row_length = k.pointers(A.matrices, len(program.matrices)), k.number(A.row_length)
-    g, g_sum = k.pointer(A.g), k.pointer(A.g_sum)
+    g = k.pointer(A.g)
+    zeros_errors = None
+    if slopes.of_zeros:
+        zeros_errors = ZerosErrors(k, lists, k.pointer(A.subset_sums), tile)
     gradients = k.pointers(A.gradients, len(program.parameters) if by_parameters and not update else 0)
     gradient_row_length = k.number(A.gradient_row_length)
-    accumulate = b.icmp_signed("!=", k.number(A.accumulate), ir.Constant(I64, 0))
+    accumulate = k.is_set(k.number(A.accumulate))
     dx, dx_row_length = k.pointer(A.dx), k.number(A.dx_row_length)
-    dx_at_zero = b.icmp_signed("!=", k.number(A.dx_at_zero), ir.Constant(I64, 0))
+    dx_at_zero = k.is_set(k.number(A.dx_at_zero))
     partial = k.room(tile * lanes if by_x else 0)
     zero = v.const(0.0)
     rate = clip = zero
@@ -102,6 +131,8 @@ def backward(
     def each_input(j: ir.Value, _: list[ir.Value]) -> None:
         lists.at(j)
         lists.tabulate(tabulated, rooms)
+        if zeros_errors is not None:
+            zeros_errors.at_input()
         if by_x:
             loop(v, lists.samples, lambda s, _: k.store(zero, partial, k.times(s, lanes)))
         row = k.times(j, row_length)
@@ -129,25 +160,23 @@ def backward(
                 if by_x:
                     cell = k.times(s, lanes)
                     k.store(v.fma(error, slope, k.load(partial, cell)), partial, cell)
-                added = [
+                return [
                     v.add(total, error) if part is ONE else v.fma(error, value, total)
-                    for part, value, total in zip(inner, found, sums, strict=False)
+                    for part, value, total in zip(inner, found, sums, strict=True)
                 ]
-                return [*added, v.add(sums[-1], error)] if shared else added
 
-            starts = [zero] * (len(inner) + shared)
-            sums = loop(v, lists.listed, each_sample, starts)
-            if shared:
+            sums = loop(v, lists.listed, each_sample, [zero] * len(inner))
+            if zeros_errors is not None:
 
                 def all_zeros_at_once() -> list[ir.Value]:
-                    rest = v.sub(k.load(g_sum, k.times(vec, lanes)), sums[-1])
+                    error = zeros_errors.total(vec)
                     found = emit.evaluate(*inner_at_zero)
                     return [
-                        total if part is ZERO else v.fma(rest, value, total)
-                        for part, value, total in zip(inner_at_zero, found, sums, strict=False)
+                        total if part is ZERO else v.fma(error, value, total)
+                        for part, value, total in zip(inner_at_zero, found, sums, strict=True)
                     ]
 
-                sums = when(v, lists.some_are_zero, all_zeros_at_once, sums[:-1])
+                sums = when(v, lists.some_are_zero, all_zeros_at_once, sums)
             if by_x and down_at_zero is not ZERO:
 
                 def zeros_too() -> None:

@@ -15,9 +15,6 @@ from ftnn.kernels._vector import DType, Vectors
 
 TILE = 64
 """The most samples of one kernel call, unless the kernel is made for more."""
-LEAST_INPUTS = 16
-"""With fewer inputs than this zeros are not skipped: a sum of few F(x) may be far smaller than the F(0) that
-skipping adds and takes away again, which would cost it its digits."""
 
 
 class Kernel:
@@ -68,6 +65,18 @@ class Kernel:
             place: Any = self.builder.alloca(ir.ArrayType(self.v.scalar, elements))
         place.align = self.v.lanes * self.v.bits // 8  # else each vector there lies across two lines of cache
         return untyped(place)
+
+    def whole_numbers(self, count: int) -> ir.Value:
+        """Room for so many 64-bit integers on the stack."""
+        with self.builder.goto_entry_block():
+            return untyped(self.builder.alloca(ir.ArrayType(I64, count)))
+
+    def vectors_on_stack(self, count: ir.Value) -> ir.Value:
+        """Room for a number of vectors that is known when the kernel runs: for use outside of loops."""
+        return untyped(self.builder.alloca(self.v.type, size=count))
+
+    def is_set(self, flag: ir.Value) -> ir.Value:
+        return self.builder.icmp_signed("!=", flag, ir.Constant(I64, 0))
 
     def times(self, a: ir.Value, b: ir.Value | int) -> ir.Value:
         return self.builder.mul(a, ir.Constant(I64, b) if isinstance(b, int) else b)
