@@ -7,7 +7,7 @@ from enum import IntEnum
 from llvmlite import ir
 
 from ftnn.formula._derive import differentiate
-from ftnn.formula._expr import INPUT, ONE, ZERO, Expr, folded, symbol
+from ftnn.formula._expr import INPUT, ONE, ZERO, Expr, plus, symbol, times
 from ftnn.kernels._emit import (
     I64,
     Emitter,
@@ -75,8 +75,8 @@ def backward(
     # A factor of matrices alone is left for after the sum over the samples.
     outer, inner = map(list, zip(*map(split_product, slopes), strict=True)) if slopes else ([], [])
     down = regrouped(found[INPUT]) if by_x else ZERO
-    inner_at_zero = [regrouped(at_zero(part)) for part in inner]
-    down_at_zero = regrouped(at_zero(down))
+    inner_at_zero = [regrouped(at_zero(part, slope=True)) for part in inner]
+    down_at_zero = regrouped(at_zero(down, slope=True))
     shared = any(part is not ZERO for part in inner_at_zero)
 
     inputs, vectors, stride = k.number(A.inputs), k.number(A.vectors), k.number(A.stride)
@@ -118,7 +118,7 @@ def backward(
             def send_down(s: ir.Value, error: ir.Value, emit: Emitter, slope: Expr) -> None:
                 cell = k.times(s, lanes)
                 more = {g_name: error, sum_name: k.load(partial, cell)}
-                total = folded("add", sum_name, folded("mul", g_name, slope))
+                total = plus(sum_name, times(g_name, slope))
                 k.store(emit.also(more).evaluate(total)[0], partial, cell)
 
             def each_sample(s: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
