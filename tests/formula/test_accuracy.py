@@ -81,3 +81,33 @@ def test_the_sign_of_zero_is_zero(dtype: torch.dtype, backend: Literal["cpu", "r
     zeros = torch.tensor([[0.0], [-0.0]], dtype=dtype)
     assert layer(zeros)[:, 0].tolist() == [np.inf, np.inf]
     assert layer.function(-0.0, p=1.0) == np.inf
+
+
+@pytest.mark.parametrize("dtype", RANGE, ids=str)
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "p*min(x, 1e39)",
+        "p*max(-1e39, x)",
+        "p*(x + 1e39)",
+        "p*x*1e-60",
+        "p*x**5e-50",
+        "p*where(x < 1e39, x, 1)",
+    ],
+)
+def test_a_number_that_the_dtype_does_not_hold_is_rounded_to_it(formula: str, dtype: torch.dtype):
+    x = torch.tensor([[1.0, -2.0, 3.0], [0.0, 1e30, -1e30], [0.0, 1.0, torch.inf]], dtype=dtype)
+    found: list[torch.Tensor] = []
+    for backend in ("cpu", "reference", "auto"):
+        layer = Transfer(3, 1, formula, bias=False, dtype=dtype, backend=backend)
+        with torch.no_grad():
+            layer.matrix("p").fill_(0.5)
+        x = x.detach().requires_grad_()
+        found.append(layer(x))
+        found[-1].sum().backward()
+    with np.errstate(over="ignore"):
+        limit = float(np.float32(1e39)) if dtype == torch.float32 else 1e39
+    for other in found[1:]:
+        torch.testing.assert_close(found[0], other, equal_nan=True)
+    if formula == "p*(x + 1e39)":
+        assert found[0][0, 0] == 1.5 * limit
