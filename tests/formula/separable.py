@@ -97,8 +97,6 @@ WRITTEN = {
     "p*x + p*x**2": 1,
     "p*x + q*x + p*x**2 + q*x**2": 1,
     "p*x + q*x**2 + (p + q)*x**3": 2,
-    "p*x - p*x + q*x": 1,
-    "(p + q)*(x + x**2) - p*x**2": 2,
     "p*sin(x) + p*cos(x) + q*sin(x)": 2,
 }
 SEPARABLE = CATALOGUE | WRITTEN

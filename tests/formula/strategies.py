@@ -44,7 +44,7 @@ def _compound(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
 def _written(op: str, *args: Expr) -> Expr:
     """As the parser reads it: a minus in front of a number belongs to the number."""
     if op == "neg" and isinstance(args[0], Number):
-        return number(-args[0].value)
+        return number(-float(args[0].value))
     return call(op, *args)
 
 

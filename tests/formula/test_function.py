@@ -125,7 +125,7 @@ def test_what_cannot_be_used_is_refused_at_its_place(formula: str, given: Any, s
         "q + x*p",
         " p*x+q ",
         "(p*x) + (q)",
-        "p*x + q + 0",
+        "p*x + q - 0",
         "1*p*x + q",
         "p*x - -q",
         "p*x**1 + q",

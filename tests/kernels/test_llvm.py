@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 import multiprocessing
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,9 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ftnn import _atomic
 from ftnn.formula import Function
-from ftnn.kernels import _jit, _llvm, _templates
+from ftnn.kernels import _cache, _jit, _llvm, _templates
 from ftnn.kernels._llvm import Code, compiled, lanes
 from ftnn.kernels._program import program
 
@@ -65,12 +65,11 @@ def count_builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_the_text_stands_readable_beside_the_machine_code(folder: Path):
     code = compiled(text())
     assert works(code)
-    assert sorted(path.name for path in folder.iterdir()) == [f"{code.key}.ll", f"{code.key}.o"]
+    assert sorted(path.name for path in folder.iterdir()) == [f"{code.key}.ll", f"{code.key}.o", "secret"]
     kept = (folder / f"{code.key}.ll").read_text("utf-8")
     assert kept == code.text == text()
     assert "define void" in kept
     content = (folder / f"{code.key}.o").read_bytes()
-    assert content[:32] == hashlib.sha256(content[32:]).digest()
     assert content[32:36] in (b"\x7fELF", b"\xcf\xfa\xed\xfe") or sys.platform == "win32"
 
 
@@ -153,7 +152,7 @@ def test_a_damaged_entry_is_made_again(
     built = count_builds(monkeypatch)
     assert works(compiled(text()))
     assert len(built) == 1
-    assert _llvm._read(path.stem) == good[32:]
+    assert _cache.read(path.name) == good[32:]
 
 
 def test_an_entry_that_is_a_folder_does_no_harm(folder: Path):
@@ -185,7 +184,7 @@ def test_a_user_without_a_home_does_no_harm(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_disk_that_fills_up_leaves_nothing_behind(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    def full(*_: Any) -> None:
+    def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
@@ -198,15 +197,15 @@ def test_an_entry_appears_whole(folder: Path, monkeypatch: pytest.MonkeyPatch):
     seen: list[tuple[str, int]] = []
     replace = os.replace
 
-    def watched(source: str, target: Path) -> None:
-        assert not target.exists()
-        assert Path(source).parent == target.parent
-        seen.append((target.suffix, Path(source).stat().st_size))
-        replace(source, target)
+    def watched(source: str, target: str, **folders: int) -> None:
+        assert not (folder / target).exists()
+        seen.append((target, (folder / source).stat().st_size))
+        replace(source, target, **folders)
 
-    monkeypatch.setattr(_atomic.os, "replace", watched)
-    code = compiled(text())
-    assert seen == [(s, (folder / f"{code.key}{s}").stat().st_size) for s in (".ll", ".o")]
+    monkeypatch.setattr(os, "replace", watched)
+    key = compiled(text()).key
+    names = (f"{key}.ll", "secret", f"{key}.o")
+    assert seen == [(name, (folder / name).stat().st_size) for name in names]
 
 
 def _compile_at_once(barrier: Any, failures: Any) -> None:
@@ -231,7 +230,7 @@ def test_eight_processes_at_once(folder: Path):
     assert [process.exitcode for process in processes] == [0] * 8
     assert failures.empty()
     key = _llvm._key(text())
-    assert sorted(path.name for path in folder.iterdir()) == [f"{key}.ll", f"{key}.o"]
+    assert sorted(path.name for path in folder.iterdir()) == [f"{key}.ll", f"{key}.o", "secret"]
 
 
 FRESH = """
@@ -252,27 +251,30 @@ def test_eight_fresh_processes_at_once_in_an_empty_cache(folder: Path):
     for process in started:
         _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors.decode()
-    names = {path.name for path in folder.iterdir()}
+    names = {path.name for path in folder.iterdir()} - {"secret"}
     assert {Path(name).suffix for name in names} == {".ll", ".o"}
     assert not any(name.startswith(".") for name in names)
     assert len({Path(name).stem for name in names}) * 2 == len(names)
-    assert all(_llvm._read(Path(name).stem) for name in names)
+    assert all(path.stat().st_size > 1000 for path in folder.glob("*.o"))
 
 
 def test_the_cache_is_where_it_is_said_to_be(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FTNN_CACHE", "/somewhere")
-    assert _llvm.cache_folder() == Path("/somewhere")
+    assert _cache.cache_folder() == Path("/somewhere")
     monkeypatch.delenv("FTNN_CACHE")
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
-    assert _llvm.cache_folder() == Path("/elsewhere/ftnn")
+    assert _cache.cache_folder() == Path("/elsewhere/ftnn")
+    for invalid in ("cache", "./cache", ""):  # says the specification of relative paths
+        monkeypatch.setenv("XDG_CACHE_HOME", invalid)
+        assert _cache.cache_folder() == Path.home() / ".cache" / "ftnn"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert _llvm.cache_folder() == Path.home() / ".cache" / "ftnn"
+    assert _cache.cache_folder() == Path.home() / ".cache" / "ftnn"
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert _llvm.cache_folder() == Path.home() / "Library" / "Caches" / "ftnn"
+    assert _cache.cache_folder() == Path.home() / "Library" / "Caches" / "ftnn"
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setenv("LOCALAPPDATA", "/local")
-    assert _llvm.cache_folder() == Path("/local/ftnn")
+    assert _cache.cache_folder() == Path("/local/ftnn")
 
 
 def test_a_text_that_is_no_module_is_an_error(folder: Path):
@@ -285,7 +287,164 @@ def test_code_runs_without_the_interpreters_lock():
     assert not _llvm._prototype()._flags_ & ctypes._FUNCFLAG_PYTHONAPI  # pyright: ignore
 
 
-# ---- the driver's own cache, which Numba keeps
+# ---- who may have written it
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
+    """The code is compiled, nothing of the cache is run, and that is said once."""
+    monkeypatch.setattr(_cache, "_said", set())
+    forget(monkeypatch)
+    built = count_builds(monkeypatch)
+    with pytest.warns(UserWarning, match=reason) as caught:
+        codes = [compiled(text()), compiled(text("3*x"))]
+    assert works(codes[0])
+    assert not works(codes[1])
+    assert len(caught) == 1
+    assert len(built) == 2
+
+
+def planted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that is there before us, and that is not what its name says: it computes 5x."""
+    other = compiled(text("5*x")).key
+    forget(monkeypatch)
+    path = folder / f"{_llvm._key(text())}.o"
+    path.write_bytes((folder / f"{other}.o").read_bytes())
+    return path
+
+
+posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners and modes")
+
+
+@posix
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o077, 0o277])
+def test_the_cache_is_for_this_user_alone_whatever_the_umask(folder: Path, umask: int):
+    before = os.umask(umask)
+    try:
+        compiled(text())
+    finally:
+        os.umask(before)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    assert len(list(folder.iterdir())) == 3
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770, 0o702])
+def test_a_folder_that_others_may_write_to_is_not_used(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+):
+    planted(folder, monkeypatch)
+    before = {path.name for path in folder.iterdir()}
+    folder.chmod(mode)
+    refused(monkeypatch, "can be written by other users")
+    assert {path.name for path in folder.iterdir()} == before
+
+
+@posix
+def test_a_folder_of_another_user_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    planted(folder, monkeypatch)
+    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+    refused(monkeypatch, "belongs to another user")
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o666, 0o620, 0o602])
+def test_a_file_that_others_may_write_to_is_made_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+):
+    compiled(text())
+    path = folder / f"{_llvm._key(text())}.o"
+    path.chmod(mode)
+    refused(monkeypatch, rf"the file .*{path.name} can be written by other users")
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@posix
+def test_a_file_of_another_user_is_not_run(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    path = planted(folder, monkeypatch)
+    check = _cache._check
+
+    def of_another(found: os.stat_result, what: str) -> None:
+        check(os.stat_result([*found[:4], found.st_uid + (path.name in what), *found[5:10]]), what)
+
+    monkeypatch.setattr(_cache, "_check", of_another)
+    refused(monkeypatch, f"the file {path} belongs to another user")
+
+
+@posix
+def test_a_link_in_place_of_an_entry_is_not_followed(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    good = folder / f"{compiled(text()).key}.o"
+    elsewhere = folder.parent / "elsewhere.o"
+    good.rename(elsewhere)
+    good.symlink_to(elsewhere)
+    forget(monkeypatch)
+    built = count_builds(monkeypatch)
+    assert works(compiled(text()))
+    assert len(built) == 1
+    assert not good.is_symlink()
+
+
+@posix
+def test_a_folder_that_is_another_users_link_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    compiled(text())
+    folder.rename(folder.parent / "real")
+    folder.symlink_to(folder.parent / "real")
+    forget(monkeypatch)
+    built = count_builds(monkeypatch)
+    assert works(compiled(text()))  # a link of our own is followed
+    assert built == []
+    lstat, real = os.lstat, os.lstat(folder)
+
+    def of_another(path: Any) -> os.stat_result:
+        return os.stat_result([*real[:4], real.st_uid + 1, *real[5:10]]) if path == folder else lstat(path)
+
+    monkeypatch.setattr(os, "lstat", of_another)
+    refused(monkeypatch, "is another user's link")
+
+
+@posix
+def test_a_pipe_in_place_of_an_entry_does_no_harm(folder: Path):
+    folder.mkdir(mode=0o700)
+    os.mkfifo(folder / f"{_llvm._key(text())}.o", 0o600)
+    assert works(compiled(text()))
+
+
+def test_an_entry_is_bound_to_its_name(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    planted(folder, monkeypatch)
+    built = count_builds(monkeypatch)
+    assert works(compiled(text()))
+    assert len(built) == 1
+
+
+def test_an_entry_made_without_the_secret_is_not_run(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """Garbage with a fitting digest of its own would crash the process."""
+    path = planted(folder, monkeypatch)
+    garbage = b"\x7fELF" + bytes(1000)
+    for digest in (
+        hashlib.sha256(garbage).digest(),
+        hashlib.sha256(path.name.encode() + garbage).digest(),
+        _cache._digest(b"", path.name, garbage),
+        _cache._digest(bytes(32), path.name, garbage),
+    ):
+        path.write_bytes(digest + garbage)
+        forget(monkeypatch)
+        assert works(compiled(text()))
+
+
+def test_a_lost_secret_costs_nothing_but_time(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    compiled(text())
+    for damage in (emptied, truncated, replaced):
+        secret = folder / "secret"
+        secret.write_bytes(damage(secret.read_bytes()))
+        forget(monkeypatch)
+        built = count_builds(monkeypatch)
+        assert works(compiled(text()))
+        forget(monkeypatch)
+        assert works(compiled(text()))
+        assert len(built) == 1
+
+
+# ---- the driver, which Numba compiles
 
 
 def doubled(n: int) -> int:
@@ -307,9 +466,7 @@ def found(function: Any) -> tuple[int, int]:
 def test_the_driver_is_kept_in_the_same_place(folder: Path, monkeypatch: pytest.MonkeyPatch):
     assert found(jitted(monkeypatch)) == (0, 1)
     assert found(jitted(monkeypatch)) == (1, 0)
-    kept = [path for path in folder.rglob("*") if path.is_file()]
-    assert sorted(path.suffix for path in kept) == [".nbc", ".nbi"]
-    assert all(path.parent.parent == folder / "driver" for path in kept)
+    assert sorted(path.suffix for path in folder.iterdir()) == ["", ".driver"]
     beside = Path(__file__).parent.rglob("*doubled*")
     assert not list(beside)
 
@@ -324,16 +481,44 @@ def test_a_driver_compiled_for_another_cpu_is_not_taken(folder: Path, monkeypatc
     assert found(jitted(monkeypatch)) == (1, 0)
 
 
-@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
-@pytest.mark.parametrize("damage", [truncated, emptied, replaced])
+@pytest.mark.parametrize("damage", [truncated, flipped, emptied, replaced])
 def test_a_damaged_driver_is_made_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, damage: Callable[[bytes], bytes]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes]
 ):
     assert found(jitted(monkeypatch)) == (0, 1)
-    (path,) = folder.rglob(f"*{suffix}")
+    (path,) = folder.glob("*.driver")
     path.write_bytes(damage(path.read_bytes()))
     assert found(jitted(monkeypatch)) == (0, 1)
     assert found(jitted(monkeypatch)) == (1, 0)
+
+
+@posix
+def test_a_driver_in_a_folder_that_others_may_write_to_is_not_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    assert found(jitted(monkeypatch)) == (0, 1)
+    folder.chmod(0o777)
+    monkeypatch.setattr(_cache, "_said", set())
+    with pytest.warns(UserWarning, match="can be written by other users"):
+        assert found(jitted(monkeypatch)) == (0, 1)
+    folder.chmod(0o700)
+    assert found(jitted(monkeypatch)) == (1, 0)
+
+
+def test_a_driver_that_is_not_ours_is_never_unpickled(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    assert found(jitted(monkeypatch)) == (0, 1)
+    (path,) = folder.glob("*.driver")
+    body = pickle.dumps(Trap())
+    for digest in (hashlib.sha256(body).digest(), _cache._digest(bytes(32), path.name, body)):
+        path.write_bytes(digest + body)
+        assert found(jitted(monkeypatch)) == (0, 1)
+
+
+class Trap:
+    """Fails the test when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pytest.exit, ("a planted pickle was loaded",)
 
 
 def test_a_driver_that_cannot_be_kept_is_compiled_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 from ftnn.formula._expr import (
@@ -14,9 +15,12 @@ from ftnn.formula._expr import (
     Number,
     Symbol,
     folded,
+    plus,
     postorder,
     rebuild,
     substitute,
+    symbol,
+    times,
 )
 from ftnn.formula._ops import ARGUMENTS, OPS, is_native
 from ftnn.formula._parse import parse
@@ -29,7 +33,7 @@ def rule(text: str) -> Expr:
 
 
 def simplify(expr: Expr) -> Expr:
-    """`expr` with numbers, zeros and ones folded."""
+    """`expr` with numbers computed and no-ops dropped: see `folded`."""
     return rebuild(expr, lambda leaf: leaf)
 
 
@@ -52,10 +56,55 @@ def differentiate(expr: Expr, name: str) -> Expr:
                 given: dict[str, Expr] = dict(zip(ARGUMENTS, args, strict=False))
                 for text, arg in zip(OPS[op].derivatives(by_parameter=decreed), args, strict=True):
                     if slope[arg] is not ZERO:
-                        partial = substitute(rule(text), given)
-                        total = folded("add", total, folded("mul", partial, slope[arg]))
+                        total = plus(total, times(substitute(rule(text), given), slope[arg]))
                 slope[part] = total
     return slope[expr]
+
+
+def at_zero(expr: Expr, drops: Callable[[Expr], bool]) -> Expr:
+    """`expr` where x is 0, worked out: what x is multiplied by drops out, and so does a zero that is added.
+
+    `drops` says of what is to drop out whether it is finite, as 0·∞ is not 0. The sign of a zero may change.
+    """
+    done: dict[Expr, Expr] = {}
+    for part in postorder(expr):
+        if not isinstance(part, Call):
+            done[part] = ZERO if part is symbol(INPUT) else part
+            continue
+        args = [done[arg] for arg in part.args]
+        match part.op, args:
+            case "mul", [a, b] if (a is ZERO and drops(b)) or (b is ZERO and drops(a)):
+                done[part] = ZERO
+            case "div", [a, b] if a is ZERO and b is not ZERO and drops(folded("div", ONE, b)):
+                done[part] = ZERO
+            case "add", [a, b]:
+                done[part] = plus(a, b)
+            case "sub", [a, b] if a is ZERO:
+                done[part] = folded("neg", b) if b is not ZERO else ZERO
+            case "sub", [a, b] if a is b and drops(a):
+                done[part] = ZERO
+            case "neg", [a] if a is ZERO:
+                done[part] = ZERO
+            case op, _:
+                done[part] = folded(op, *args)
+    return done[expr]
+
+
+def has_poles(part: Call) -> bool:
+    """Whether an operation may give what is not finite, overflow aside."""
+    match part:
+        case Call("div", (_, Number(value))):
+            return value == 0
+        case Call("pow", (_, Number(int() as value))):
+            return value < 0
+        case Call(op):
+            return op in ("pow", "sqrt") or bool(OPS[op].singular)
+
+
+def is_bounded(expr: Expr) -> bool:
+    """Whether `expr` is finite wherever its names are: it has no pole, and nothing that grows fast."""
+    calls = [part for part in postorder(expr) if isinstance(part, Call)]
+    return not any(part.op in ("exp", "sinh", "cosh") or has_poles(part) for part in calls)
 
 
 def lower(expr: Expr, backend: str) -> Expr:

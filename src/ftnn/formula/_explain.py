@@ -143,8 +143,8 @@ def explain(function: Function, x: Range) -> Explanation:
 
 
 def is_finite_at_zero(function: Function) -> bool:
-    """Whether F(0) is finite wherever the parameters start."""
-    return bool(np.isfinite(_values(function.at_zero, np.zeros(1), _draws(function, function.init))).all())
+    """Whether F(0), computed as it is written, is finite wherever the parameters start."""
+    return bool(np.isfinite(_values(function.expr, np.zeros(1), _draws(function, function.init))).all())
 
 
 Draws = dict[str, Array]

@@ -3,18 +3,21 @@
 Every expression is interned, so `is` compares structure, a dictionary keyed by expressions shares work, and a
 derivative that mentions `q*x + r` five times holds it once.
 
-Two ways to build: `call` keeps exactly what was written; `folded` below also folds numbers, zeros and ones,
-which is what differentiation and substitution want. Neither does algebra.
+Three ways to build. `call` keeps exactly what was written. `folded` also computes numbers and drops no-ops,
+but only what is a no-op for every IEEE value: NaN, infinities and the sign of zero survive. `plus` and
+`times` are for derivatives and other sums that ftnn makes itself, in which `ZERO` stands for an absent term.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from weakref import WeakValueDictionary
+
+from ftnn.formula._numbers import compute
 
 INPUT = "x"
 """The name of a connection's input."""
@@ -24,9 +27,13 @@ MEMORY = "C"
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Number:
-    """A number that a float64 holds. One with an integer value is held as that integer, up to 2**53."""
+    """A number that a float64 holds. Whole numbers up to 2**53 are held as integers, except -0."""
 
     value: int | float
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset()
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -35,6 +42,10 @@ class Symbol:
 
     name: str
 
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset((self.name,))
+
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Call:
@@ -42,6 +53,8 @@ class Call:
 
     op: str
     args: tuple[Expr, ...]
+    names: frozenset[str] = field(repr=False)
+    """The names that occur in it."""
 
 
 Expr = Number | Symbol | Call
@@ -59,9 +72,13 @@ def _intern(key: object, make: Callable[[], Expr]) -> Expr:
         return found
 
 
+def is_negative_zero(value: float) -> bool:
+    return value == 0 and math.copysign(1, value) < 0
+
+
 def number(value: int | float) -> Expr:
     value = float(value)
-    if value.is_integer() and abs(value) <= 2**53:
+    if value.is_integer() and abs(value) <= 2**53 and not is_negative_zero(value):
         value = int(value)
     return _intern(("number", type(value).__name__, value), lambda: Number(value))
 
@@ -71,10 +88,17 @@ def symbol(name: str) -> Expr:
 
 
 def call(op: str, *args: Expr) -> Expr:
-    return _intern(("call", op, args), lambda: Call(op, args))
+    return _intern(("call", op, args), lambda: Call(op, args, _union(args)))
 
 
-ZERO, ONE = number(0), number(1)
+def _union(args: tuple[Expr, ...]) -> frozenset[str]:
+    """All their names: mostly those of the largest, whose set is then shared."""
+    found = [arg.names for arg in args]
+    largest = max(found, key=len, default=frozenset[str]())
+    return largest if all(names <= largest for names in found) else largest.union(*found)
+
+
+ZERO, ONE, NEGATIVE_ZERO = number(0), number(1), number(-0.0)
 
 
 def postorder(*roots: Expr) -> Iterator[Expr]:
@@ -99,7 +123,7 @@ def names(*roots: Expr) -> tuple[str, ...]:
 
 
 def rebuild(expr: Expr, leaf: Callable[[Number | Symbol], Expr]) -> Expr:
-    """`expr` with every leaf replaced, folding numbers, zeros and ones on the way up."""
+    """`expr` with every leaf replaced, folded on the way up."""
     done: dict[Expr, Expr] = {}
     for part in postorder(expr):
         done[part] = folded(part.op, *(done[a] for a in part.args)) if isinstance(part, Call) else leaf(part)
@@ -147,72 +171,44 @@ def _key(expr: Expr, order: Mapping[Expr, str]) -> str:
             return f"2 {op}({','.join(order[a] for a in args)})"
 
 
-# --- building with numbers, zeros and ones folded ---
+# --- building with what changes nothing folded ---
 
 
 def folded(op: str, *args: Expr) -> Expr:
-    """`call(op, *args)`, except that numbers are computed and zeros and ones drop out."""
+    """`call(op, *args)`, with numbers computed and no-ops dropped.
+
+    Only what holds for every IEEE value is folded: `a - 0`, `1*a` and `a**0` are, but not `0*a` and `a - a`
+    (a may be NaN or infinite), nor `a + 0` (which is 0 for a = -0) and `0 - a` (which is 0 for a = 0).
+    """
     rule = _FOLD.get(op)
     if rule is not None and (found := rule(*args)) is not None:
         return found
-    if all(isinstance(a, Number) for a in args) and (op in _UNARY or op in _BINARY):
-        value = _compute(op, [a.value for a in args if isinstance(a, Number)])
+    if all(isinstance(a, Number) for a in args):
+        value = compute(op, *(a.value for a in args if isinstance(a, Number)))
         if value is not None:
             return number(value)
     return call(op, *args)
 
 
-def _positive(a: float) -> float:
-    return max(a, 0)
+def plus(a: Expr, b: Expr) -> Expr:
+    """a + b, where `ZERO` stands for an absent term."""
+    if a is ZERO:
+        return b
+    if b is ZERO:
+        return a
+    return _selected_together(plus, a, b) or folded("add", a, b)
 
 
-_UNARY: dict[str, Callable[[float], float]] = {
-    "neg": lambda a: -a,
-    "abs": abs,
-    "exp": math.exp,
-    "sqrt": math.sqrt,
-    "log": math.log,
-    "log1p": math.log1p,
-    "sin": math.sin,
-    "cos": math.cos,
-    "tan": math.tan,
-    "sec": lambda a: 1 / math.cos(a),
-    "sinh": math.sinh,
-    "cosh": math.cosh,
-    "tanh": math.tanh,
-    "sech": lambda a: 1 / math.cosh(a),
-    "logistic": lambda a: 1 / (1 + math.exp(-a)),
-    "softplus": lambda a: max(a, 0) + math.log1p(math.exp(-abs(a))),
-    "gauss": lambda a: math.exp(-a * a),
-    "erf": math.erf,
-    "rect": _positive,
-    "rect_ada": _positive,
-    "relu": _positive,
-    "sign": lambda a: (a > 0) - (a < 0),
-    "step": lambda a: int(a >= 0),
-}
-_BINARY: dict[str, Callable[[float, float], float]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "div": operator.truediv,
-    "pow": math.pow,
-    "min": min,
-    "max": max,
-}
-
-
-def _compute(op: str, values: list[int | float]) -> int | float | None:
-    """The number, or None where it is not a finite one: then the call stays, and says so when it runs."""
-    try:
-        value = _UNARY[op](values[0]) if op in _UNARY else _BINARY[op](values[0], values[1])
-        return value if math.isfinite(value) else None
-    except (ArithmeticError, ValueError):
-        return None
-
-
-def _number(expr: Expr) -> int | float | None:
-    return expr.value if isinstance(expr, Number) else None
+def times(a: Expr, b: Expr) -> Expr:
+    """a*b, where `ZERO` stands for an absent term: whatever it is multiplied by, even NaN, is absent too."""
+    if a is ZERO or b is ZERO:
+        return ZERO
+    # A mask selects instead of multiplying: cheaper, and 0 times a NaN that was not chosen stays 0.
+    for mask, other in ((a, b), (b, a)):
+        if isinstance(mask, Call) and mask.op == "where" and {mask.args[1], mask.args[2]} <= {ZERO, ONE}:
+            condition, first, second = mask.args
+            return folded("where", condition, times(first, other), times(second, other))
+    return _sign_in_front(times, a, b) or folded("mul", a, b)
 
 
 def _unneg(expr: Expr) -> Expr | None:
@@ -224,67 +220,65 @@ def _unneg(expr: Expr) -> Expr | None:
     return None
 
 
+def _selected_together(add: Callable[[Expr, Expr], Expr], a: Expr, b: Expr) -> Expr | None:
+    """Two selections by one condition are one selection."""
+    if isinstance(a, Call) and isinstance(b, Call) and a.op == b.op == "where" and a.args[0] is b.args[0]:
+        return folded("where", a.args[0], add(a.args[1], b.args[1]), add(a.args[2], b.args[2]))
+    return None
+
+
+def _sign_in_front(multiply: Callable[[Expr, Expr], Expr], a: Expr, b: Expr) -> Expr | None:
+    """A sign stands in front of a product, so that `-(p*x)` and `(-p)*x` are one."""
+    if isinstance(a, Number) and isinstance(b, Number):
+        return None
+    if (positive := _unneg(a)) is not None:
+        return folded("neg", multiply(positive, b))
+    if (positive := _unneg(b)) is not None:
+        return folded("neg", multiply(a, positive))
+    return None
+
+
 def _fold_add(a: Expr, b: Expr) -> Expr | None:
-    if a is ZERO:
+    if a is NEGATIVE_ZERO:
         return b
-    if b is ZERO:
+    if b is NEGATIVE_ZERO:
         return a
     if isinstance(a, Number) and isinstance(b, Number):
         return None
     if (positive := _unneg(b)) is not None:
         return folded("sub", a, positive)
-    # Two selections by one condition are one selection.
-    if isinstance(a, Call) and isinstance(b, Call) and a.op == b.op == "where" and a.args[0] is b.args[0]:
-        return folded(
-            "where", a.args[0], folded("add", a.args[1], b.args[1]), folded("add", a.args[2], b.args[2])
-        )
-    return None
+    return _selected_together(partial(folded, "add"), a, b)
 
 
 def _fold_sub(a: Expr, b: Expr) -> Expr | None:
     if b is ZERO:
         return a
-    if a is ZERO:
+    if a is NEGATIVE_ZERO:
         return folded("neg", b)
-    if a is b:
-        return ZERO
     if not isinstance(a, Number) and (positive := _unneg(b)) is not None:
         return folded("add", a, positive)
     return None
 
 
 def _fold_mul(a: Expr, b: Expr) -> Expr | None:
-    if a is ZERO or b is ZERO:
-        return ZERO
     if a is ONE:
         return b
     if b is ONE:
         return a
-    if isinstance(a, Number) and isinstance(b, Number):
-        return None
-    # A mask selects instead of multiplying: cheaper, and 0 times a NaN that was not chosen stays 0.
-    for mask, other in ((a, b), (b, a)):
-        if isinstance(mask, Call) and mask.op == "where" and {mask.args[1], mask.args[2]} <= {ZERO, ONE}:
-            condition, first, second = mask.args
-            return folded("where", condition, folded("mul", first, other), folded("mul", second, other))
-    # A sign stands in front of a product, so that `-(p*x)` and `(-p)*x` are one.
-    for one, other, left in ((a, b, True), (b, a, False)):
-        if (positive := _unneg(one)) is not None:
-            return folded("neg", folded("mul", positive, other) if left else folded("mul", other, positive))
-    if isinstance(b, Number):  # numbers come first
+    if (negative := _sign_in_front(partial(folded, "mul"), a, b)) is not None:
+        return negative
+    if isinstance(b, Number) and not isinstance(a, Number):  # numbers come first
         return folded("mul", b, a)
     return None
 
 
 def _fold_div(a: Expr, b: Expr) -> Expr | None:
-    if a is ZERO and not isinstance(b, Number):
-        return ZERO
     return a if b is ONE else None
 
 
 def _fold_pow(a: Expr, b: Expr) -> Expr | None:
-    if b is ZERO:
-        return ONE
+    if b is ZERO or b is NEGATIVE_ZERO:
+        return ONE  # even for NaN: so say IEEE's pow and every backend
     if (
         isinstance(b, Number)
         and isinstance(b.value, int)
@@ -307,24 +301,6 @@ def _fold_where(condition: Expr, a: Expr, b: Expr) -> Expr | None:
     return None
 
 
-def _fold_compare(op: str) -> Callable[[Expr, Expr], Expr | None]:
-    tests: dict[str, Callable[[float, float], bool]] = {
-        "lt": lambda a, b: a < b,
-        "le": lambda a, b: a <= b,
-        "gt": lambda a, b: a > b,
-        "ge": lambda a, b: a >= b,
-        "eq": lambda a, b: a == b,
-        "ne": lambda a, b: a != b,
-    }
-    test = tests[op]
-
-    def fold(a: Expr, b: Expr) -> Expr | None:
-        x, y = _number(a), _number(b)
-        return None if x is None or y is None else number(int(test(x, y)))
-
-    return fold
-
-
 _FOLD: dict[str, Callable[..., Expr | None]] = {
     "add": _fold_add,
     "sub": _fold_sub,
@@ -333,5 +309,4 @@ _FOLD: dict[str, Callable[..., Expr | None]] = {
     "pow": _fold_pow,
     "neg": _fold_neg,
     "where": _fold_where,
-    **{op: _fold_compare(op) for op in ("lt", "le", "gt", "ge", "eq", "ne")},
 }

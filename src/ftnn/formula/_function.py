@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ftnn.errors import FormulaError
-from ftnn.formula._derive import differentiate, simplify
-from ftnn.formula._expr import INPUT, MEMORY, Expr, canonical, folded, names, number, substitute
+from ftnn.formula._derive import at_zero, differentiate, simplify
+from ftnn.formula._expr import INPUT, MEMORY, ZERO, Call, Expr, canonical, folded, names, number, substitute
 from ftnn.formula._parse import parse
 from ftnn.formula._text import to_text
 
@@ -176,8 +176,8 @@ class Function:
 
     @cached_property
     def at_zero(self) -> Expr:
-        """F(0): what a silent input sends."""
-        return substitute(self.expr, {INPUT: number(0)})
+        """F(0): what a silent input sends, for parameters for which it is finite."""
+        return at_zero(self.expr, drops=lambda _: True)
 
     def grounded(self) -> Function:
         """The function F(x) - F(0): a silent input sends nothing.
@@ -188,12 +188,15 @@ class Function:
         from ftnn.formula._explain import is_finite_at_zero
 
         if not is_finite_at_zero(self):
+            at_zero = to_text(substitute(self.expr, {INPUT: number(0)}))
             raise FormulaError(
-                f"cannot be grounded: F(0) = {to_text(self.at_zero)} is not finite for every parameter in "
-                "its initial range",
+                f"cannot be grounded: F(0) = {at_zero} is not finite for every parameter in its "
+                "initial range",
                 text=self._formula,
                 end=len(self._formula),
             )
+        if self._is_grounded:
+            return self
         grounded = to_text(folded("sub", self.expr, self.at_zero))
         keep = names(parse(grounded, limited=False))
         return Function.composed(
@@ -201,6 +204,15 @@ class Function:
             {name: pair for name, pair in self._init.items() if name in keep},
             {name: found for name, found in self._choices.items() if name in keep},
         )
+
+    @property
+    def _is_grounded(self) -> bool:
+        """Whether it is written as F(x) - F(0), or has no F(0)."""
+        match self.expr:
+            case Call("sub", (first, second)) if second is at_zero(first, drops=lambda _: True):
+                return True
+            case _:
+                return self.at_zero is ZERO
 
     def explain(self, x: Range = (-1.0, 1.0)) -> Explanation:
         """What a person wants to know before training: derivatives, plan, zeros, poles, jumps, overflow,

@@ -101,10 +101,11 @@ def _unary(
 _RECT = "where(a < 0, 0, a)"
 _RECT_SLOPE = "where(a < 0, 0, 1)"
 _STEP = "where(a < 0, 0, where(a >= 0, 1, a))"
-_SIGN = "where(a > 0, 1, where(a < 0, -1, a))"  # torch's own gives 0 for NaN
+_SIGN = "where(a > 0, 1, where(a < 0, -1, a + 0))"  # torch's own gives 0 for NaN; -0 becomes 0
 
 # Where 1 + a is rounded, the logarithm belongs to what it was rounded to: the quotient makes up for that.
-_LOG1P = "where(1 + a == 1, a, where(a > 1e9, log(a), log(1 + a)*(a/((1 + a) - 1))))"
+# Where 1 + a is exact, or infinite, the logarithm is right as it is.
+_LOG1P = "where(1 + a == 1, a, where((1 + a) - 1 == a, log(1 + a), log(1 + a)*(a/((1 + a) - 1))))"
 _SECH = "2*exp(-abs(a))/(1 + exp(-2*abs(a)))"  # so that nothing overflows where the value is small
 _SOFTPLUS = "max(a, 0) + log1p(exp(-abs(a)))"
 

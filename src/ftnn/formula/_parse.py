@@ -184,7 +184,7 @@ class _Reader:
                 return symbol(name)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 inner = self.read(operand)
-                return number(-inner.value) if isinstance(inner, Number) else call("neg", inner)
+                return number(-float(inner.value)) if isinstance(inner, Number) else call("neg", inner)
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
                 return self.read(operand)
             case ast.BinOp(op=op, left=left, right=right) if type(op) in _BINARY:

@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import partial, reduce
 from typing import ClassVar, Literal
 
-from ftnn.formula._expr import INPUT, MEMORY, ONE, ZERO, Call, Expr, Number, folded, names, number
+from ftnn.formula._expr import INPUT, MEMORY, ONE, ZERO, Call, Expr, Number, folded, names, number, plus
 from ftnn.formula._text import to_text
 
 MAX_TERMS = 24
@@ -178,7 +178,7 @@ def _sum(parts: Iterable[tuple[_Monomial, Fraction]]) -> Expr:
     for monomial, coefficient in parts:
         if coefficient:
             value = coefficient.numerator if coefficient.denominator == 1 else float(coefficient)
-            result = folded("add", result, folded("mul", number(value), _product(monomial)))
+            result = plus(result, folded("mul", number(value), _product(monomial)))
     return result
 
 
@@ -222,7 +222,7 @@ class _Splitter:
         total = defaultdict(Fraction, first)
         for key, coefficient in second.items():
             total[key] += sign * coefficient
-        return {key: coefficient for key, coefficient in total.items() if coefficient}
+        return _without_cancelling(expr, total)
 
     def _neg(self, expr: Call) -> _Terms:
         return {key: -coefficient for key, coefficient in self.split(expr.args[0]).items()}
@@ -341,10 +341,9 @@ class _Splitter:
 
 def _side(expr: Expr) -> Literal["input", "parameters"] | None:
     """Which of the two `expr` is made of alone; None if of both. A number counts as parameters."""
-    found = set(names(expr))
-    if INPUT not in found:
+    if INPUT not in expr.names:
         return "parameters"
-    return "input" if found == {INPUT} else None
+    return "input" if len(expr.names) == 1 else None
 
 
 def _atom(expr: Expr) -> _Terms:
@@ -355,6 +354,8 @@ def _atom(expr: Expr) -> _Terms:
 
 
 def _times(expr: Expr, first: _Terms, second: _Terms) -> _Terms:
+    if not (first and second):
+        raise _NotSeparableError(expr, "has a factor 0, and is NaN where the other factor is NaN or infinite")
     if len(first) * len(second) > 4 * MAX_TERMS:
         raise _NotSeparableError(expr, f"has over {4 * MAX_TERMS} terms when multiplied out")
     total: _Terms = defaultdict(Fraction)
@@ -363,7 +364,14 @@ def _times(expr: Expr, first: _Terms, second: _Terms) -> _Terms:
             if _cancels(g1, g2) or _cancels(h1, h2):  # x/x is 1 only where x is not 0
                 raise _NotSeparableError(expr, "divides a factor by itself")
             total[_join(g1, g2), _join(h1, h2)] += c1 * c2
-    return {key: c for key, c in total.items() if c}
+    return _without_cancelling(expr, total)
+
+
+def _without_cancelling(expr: Expr, terms: _Terms) -> _Terms:
+    """`terms`, unless some cancelled: x - x is NaN where x is NaN or infinite."""
+    if not all(terms.values()):
+        raise _NotSeparableError(expr, "has terms that cancel, but not where they are NaN or infinite")
+    return terms
 
 
 def _cancels(first: _Monomial, second: _Monomial) -> bool:

@@ -23,7 +23,7 @@ def to_text(expr: Expr) -> str:
 def _one(expr: Expr, done: dict[Expr, tuple[str, int]]) -> tuple[str, int]:
     if isinstance(expr, Number):
         text = "pi" if expr.value == math.pi else repr(expr.value)
-        return text, _BINDS["neg"] if expr.value < 0 else _ATOM
+        return text, _BINDS["neg"] if text.startswith("-") else _ATOM
     if isinstance(expr, Symbol):
         return expr.name, _ATOM
     row = OPS[expr.op]

@@ -11,7 +11,7 @@ import numpy as np
 from torch import nn
 
 from ftnn.errors import FtnnError
-from ftnn.formula._expr import INPUT, ZERO, Call, Expr, folded, number, postorder, substitute, symbol
+from ftnn.formula._expr import INPUT, ZERO, Call, Expr, folded, number, plus, postorder, substitute, symbol
 from ftnn.inspect._bounds import Array
 from ftnn.inspect._layers import described, layers_of, listed
 from ftnn.inspect._prune import prune
@@ -151,7 +151,7 @@ def _apply(stage: Stage, units: list[Expr], digits: int | None) -> list[Expr]:
     if stage.bias is None:
         return out
     bias = stage.bias.detach().double().cpu().numpy()
-    return [folded("add", unit, _number(b, digits, stage)) for unit, b in zip(out, bias, strict=True)]
+    return [plus(unit, _number(b, digits, stage)) for unit, b in zip(out, bias, strict=True)]
 
 
 def _sent(layer: Transfer, units: list[Expr], digits: int | None) -> list[list[Expr]]:
@@ -168,7 +168,7 @@ def _sent(layer: Transfer, units: list[Expr], digits: int | None) -> list[list[E
 def _sum(parts: list[Expr]) -> Expr:
     total = ZERO
     for part in parts:
-        total = folded("add", total, part)
+        total = plus(total, part)
     return total
 
 

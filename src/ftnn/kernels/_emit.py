@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 from llvmlite import ir
 
-from ftnn.formula._derive import lower
+from ftnn.formula._derive import at_zero as worked_out_at_zero
+from ftnn.formula._derive import has_poles, is_bounded, lower
 from ftnn.formula._expr import (
     INPUT,
     ONE,
@@ -24,8 +25,8 @@ from ftnn.formula._expr import (
     Symbol,
     call,
     folded,
-    names,
     number,
+    plus,
     postorder,
     substitute,
     symbol,
@@ -52,12 +53,12 @@ def check_spellings() -> None:
 
 def side(expr: Expr) -> Side:
     """What `expr` depends on: nothing, matrices alone, the input alone, or both (as does a memory cell)."""
-    found = set(names(expr))
+    found = expr.names
     if not found:
         return "number"
     if INPUT not in found:
         return "both" if any(name in _PER_SAMPLE for name in found) else "matrices"
-    return "input" if found == {INPUT} else "both"
+    return "input" if len(found) == 1 else "both"
 
 
 ERROR = symbol("∂")
@@ -72,8 +73,8 @@ def kernel_form(program: Program) -> Expr:
         return program.expr
     total = ZERO if plan.constant is None else plan.constant
     for g, h in plan.terms:
-        total = folded("add", total, folded("mul", g, h))
-    return total if plan.common is None else folded("add", total, plan.common)
+        total = plus(total, folded("mul", g, h))
+    return total if plan.common is None else plus(total, plan.common)
 
 
 def factors(expr: Expr) -> list[Expr]:
@@ -153,21 +154,14 @@ SILENT = symbol("0")
 """Stands for x = 0 where a formula must be computed there, and not worked out; no parameter is called so."""
 
 
-def at_zero(expr: Expr) -> Expr:
-    """`expr` where x is zero. What may have a pole is left to be computed, as 0·∞ is not 0."""
-    poles = any(isinstance(part, Call) and _has_poles(part) for part in postorder(expr))
-    return substitute(expr, {INPUT: SILENT if poles else ZERO})
+def at_zero(expr: Expr, *, slope: bool = False) -> Expr:
+    """`expr` where x is zero. What may have a pole is left to be computed, as 0·∞ is not 0.
 
-
-def _has_poles(part: Call) -> bool:
-    """Whether an operation may give what is not finite, overflow aside."""
-    match part:
-        case Call("div", (_, Number(value))):
-            return value == 0
-        case Call("pow", (_, Number(int() as value))):
-            return value < 0
-        case Call(op):
-            return op in ("pow", "sqrt") or bool(OPS[op].singular)
+    So is what may overflow, unless `expr` is a slope: where cosh(r) overflows, so does the function itself.
+    """
+    if any(isinstance(part, Call) and has_poles(part) for part in postorder(expr)):
+        return substitute(expr, {INPUT: SILENT})
+    return worked_out_at_zero(expr, drops=lambda part: slope or is_bounded(part))
 
 
 def frontier(roots: Sequence[Expr], wanted: Side) -> list[Expr]:

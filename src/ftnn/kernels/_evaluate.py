@@ -14,6 +14,7 @@ from torch import Tensor
 from ftnn.formula._derive import lower
 from ftnn.formula._expr import Call, Expr, Number, Symbol, postorder
 from ftnn.formula._ops import OPS, is_native
+from ftnn.kernels._vector import round32
 
 
 @cache
@@ -76,7 +77,7 @@ def evaluate(results: tuple[Expr, ...], values: dict[str, Tensor]) -> list[Tenso
     for part, dead in plan.steps:
         match part:
             case Number(value):
-                done[part] = value
+                done[part] = _rounded(value, like.dtype)
             case Symbol(name):
                 done[part] = values[name]
             case Call(op, args):
@@ -87,6 +88,12 @@ def evaluate(results: tuple[Expr, ...], values: dict[str, Tensor]) -> list[Tenso
         for arg in dead:
             del done[arg]
     return [_tensor(done[expr], like) for expr in plan.results]
+
+
+def _rounded(value: int | float, dtype: torch.dtype) -> int | float:
+    """A number as `dtype` holds it, infinite if it is too large: torch would raise, or compute in float64."""
+    exact = isinstance(value, int) and abs(value) <= 2**24
+    return value if exact or dtype == torch.float64 else round32(value)
 
 
 def _tensor(value: Any, like: Tensor) -> Tensor:

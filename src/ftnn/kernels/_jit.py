@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,44 +11,63 @@ from typing import Any
 
 import numba
 from numba.core import caching, event
+from numba.core.serialize import dumps
 
-from ftnn.kernels._llvm import cache_folder
+from ftnn.kernels import _cache
 
 _Numbas: Any = caching  # whose methods are typed by what their base classes raise instead of returning
 
 
 class _Locator(_Numbas._SourceFileBackedLocatorMixin, _Numbas._CacheLocator):
-    """`driver` in ftnn's cache: the package may be read-only, and the user's Numba cache is not ours."""
+    """Numba asks for a folder, and for what tells one version of the source from another."""
 
     def __init__(self, function: Any, file: str):
         self._py_file = file
         self._lineno = function.__code__.co_firstlineno
-        self._folder = cache_folder() / "driver" / self.get_suitable_cache_subpath(file)
 
     def get_cache_path(self) -> str:
-        return str(self._folder)
+        return str(_cache.cache_folder())
+
+    def ensure_cache_path(self) -> None:
+        pass
 
 
-class _Entries(caching.CompileResultCacheImpl):
+class _Impl(caching.CompileResultCacheImpl):
     _locator_classes = [_Locator]  # noqa: RUF012
+
+
+class _Entries:
+    """Numba's pickles in ftnn's cache, which vouches for them: reading a pickle is running it."""
+
+    def __init__(self, stamp: object):
+        self._stamp = stamp
+
+    def _name(self, key: object) -> str:
+        parts = repr((numba.__version__, sys.version, self._stamp, key))
+        return f"{hashlib.sha256(parts.encode()).hexdigest()}.driver"
+
+    def load(self, key: object) -> Any:
+        found = _cache.read(self._name(key))
+        return None if found is None else pickle.loads(found)
+
+    def save(self, key: object, data: object) -> None:
+        _cache.write(self._name(key), dumps(data))
 
 
 class _Cache(caching.FunctionCache):
     """Numba's cache, whose key holds its version, the source and the CPU. Damage costs time only."""
 
-    _impl_class = _Entries
+    _impl_class = _Impl
+
+    def __init__(self, function: Any):
+        super().__init__(function)
+        self._cache_file = _Entries(self._impl.locator.get_source_stamp())
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
             return super().load_overload(sig, target_context)
-        except Exception:  # whatever reading a damaged pickle may raise
-            with suppress(Exception):
-                self.flush()
+        except Exception:  # whatever reading a pickle of something else may raise
             return None
-
-    def save_overload(self, sig: Any, data: Any) -> None:
-        with suppress(OSError):
-            super().save_overload(sig, data)
 
 
 class _Announcement(event.Listener):

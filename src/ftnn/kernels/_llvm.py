@@ -1,29 +1,24 @@
 """LLVM IR → machine code, kept under a content hash.
 
-The cache holds, for each kernel, its IR as text and its machine code. The key is made of the IR, the versions
-of what compiled it, the flags and the CPU, so an entry is never wrong, only missing. Entries are written
-whole or not at all; one that is damaged is made again. `FTNN_CACHE` names the folder (default: `ftnn` in the
-user's cache).
+The cache holds, for each kernel, its IR as text, for people, and its machine code. The key is made of the IR,
+the versions of what compiled it, the flags and the CPU, so an entry is never wrong, only missing. Entries are
+written whole or not at all; one that is damaged is made again. See `_cache.py` for who may write them.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
-import sys
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import llvmlite
 import llvmlite.binding as llvm
 
-from ftnn import _atomic
+from ftnn.kernels import _cache
 from ftnn.kernels._vector import DType
 
 OPTIMISATION = 2
@@ -79,17 +74,6 @@ def quick_reciprocal(dtype: DType) -> bool:
     return bool(llvm.get_host_cpu_features().get("avx512f")) and dtype == "float32"
 
 
-def cache_folder() -> Path:
-    """Where compiled kernels are kept. Raises `RuntimeError` where nobody knows the user's home."""
-    if named := os.environ.get("FTNN_CACHE"):
-        return Path(named)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "ftnn"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "ftnn"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ftnn"
-
-
 _lock = threading.Lock()
 _compiled: dict[str, Code] = {}
 
@@ -119,10 +103,10 @@ def _key(text: str) -> str:
 
 
 def _load(key: str, text: str) -> Code:
-    machine_code = _read(key)
+    machine_code = _cache.read(f"{key}.o")
     if machine_code is None:
         machine_code = _build(text)
-        _keep(key, text, machine_code)
+        _cache.write(f"{key}.o", machine_code, readable=(f"{key}.ll", text.encode()))
     # An engine takes the machine that it is given for itself; it only links, so a plain one will do.
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target().create_target_machine(jit=True))
     engine.add_object_file(llvm.ObjectFileRef.from_data(machine_code))
@@ -137,25 +121,3 @@ def _build(text: str) -> bytes:
     passes = llvm.create_pass_builder(_machine(), options)
     passes.getModulePassManager().run(module, passes)
     return _machine().emit_object(module)
-
-
-# --- the cache on disk: <key>.ll for people, <key>.o with its own digest in front ---
-
-
-def _read(key: str) -> bytes | None:
-    try:
-        content = (cache_folder() / f"{key}.o").read_bytes()
-    except (OSError, RuntimeError):
-        return None
-    digest, machine_code = content[:32], content[32:]
-    return machine_code if hashlib.sha256(machine_code).digest() == digest else None
-
-
-def _keep(key: str, text: str, machine_code: bytes) -> None:
-    """Write both files. A cache that cannot be written costs time in the next process, and nothing else."""
-    with suppress(OSError, RuntimeError):
-        folder = cache_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        _atomic.write(folder / f"{key}.ll", text.encode(), durable=False)
-        content = hashlib.sha256(machine_code).digest() + machine_code
-        _atomic.write(folder / f"{key}.o", content, durable=False)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ftnn.formula._derive import differentiate
-from ftnn.formula._expr import INPUT, MEMORY, ZERO, Expr, folded, symbol
+from ftnn.formula._expr import INPUT, MEMORY, ZERO, Expr, plus, symbol, times
 from ftnn.kernels._evaluate import evaluate, schedule
 from ftnn.kernels._operands import Axes
 from ftnn.kernels._operands import sizes as sizes_of
@@ -113,7 +113,7 @@ def backward_form(contraction: Contraction, wanted: tuple[int, ...]) -> Contract
     weights = tuple((f"∂{taken + k}", axes) for k, (_, axes) in enumerate(contraction.results))
     total = ZERO
     for (name, _), (expr, _) in zip(weights, contraction.results, strict=True):
-        total = folded("add", total, folded("mul", symbol(name), expr))
+        total = plus(total, times(symbol(name), expr))
     results = tuple(
         (differentiate(total, contraction.operands[n][0]), contraction.operands[n][1]) for n in wanted
     )

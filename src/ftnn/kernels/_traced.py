@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ftnn.formula._derive import differentiate
-from ftnn.formula._expr import ZERO, folded, symbol
+from ftnn.formula._expr import ZERO, plus, symbol, times
 from ftnn.kernels import _reference
 from ftnn.kernels._evaluate import evaluate
 from ftnn.kernels._program import Program, program
@@ -69,7 +69,7 @@ def _forward_mode(contraction: Contraction, moving: tuple[int, ...]) -> Contract
         total = ZERO
         for n, (name, _) in zip(moving, tangents, strict=True):
             slope = differentiate(expr, contraction.operands[n][0])
-            total = folded("add", total, folded("mul", symbol(name), slope))
+            total = plus(total, times(symbol(name), slope))
         results.append((total, axes))
     return Contraction((*contraction.operands, *tangents), tuple(results))
 

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from ftnn.formula._derive import lower
-from ftnn.formula._expr import INPUT, Call, Expr, Number, Symbol, folded, names, postorder, symbol
+from ftnn.formula._expr import INPUT, Call, Expr, Number, Symbol, names, postorder, symbol, times
 from ftnn.formula._ops import OPS, is_native
 from ftnn.formula._text import to_text
 from ftnn.kernels import _triton_templates as templates
@@ -127,7 +127,7 @@ def _formula(program: Program) -> str:
 
 def _weighted(slope: Expr) -> Expr:
     """g · slope. A slope that is a selection stays one: 0 times a slope that was not chosen is no NaN."""
-    return folded("mul", symbol(GRADIENT), slope)
+    return times(symbol(GRADIENT), slope)
 
 
 # --- statements ---

@@ -9,7 +9,7 @@ from functools import lru_cache
 from llvmlite import ir
 
 from ftnn.formula._derive import differentiate
-from ftnn.formula._expr import INPUT, ONE, ZERO, Expr, folded, symbol
+from ftnn.formula._expr import INPUT, ONE, ZERO, Expr, plus, symbol, times
 from ftnn.kernels._emit import (
     I64,
     Emitter,
@@ -84,8 +84,8 @@ def slopes_of(program: Program, by_x: bool, by_parameters: bool) -> Slopes:
         tuple(outer for outer, _ in pairs),
         tuple(inner for _, inner in pairs),
         down,
-        tuple(regrouped(at_zero(inner)) for _, inner in pairs),
-        regrouped(at_zero(down)),
+        tuple(regrouped(at_zero(inner, slope=True)) for _, inner in pairs),
+        regrouped(at_zero(down, slope=True)),
     )
 
 
@@ -149,7 +149,7 @@ def backward(
             def send_down(s: ir.Value, error: ir.Value, emit: Emitter, slope: Expr) -> None:
                 cell = k.times(s, lanes)
                 more = {g_name: error, sum_name: k.load(partial, cell)}
-                total = folded("add", sum_name, folded("mul", g_name, slope))
+                total = plus(sum_name, times(g_name, slope))
                 k.store(emit.also(more).evaluate(total)[0], partial, cell)
 
             def each_sample(s: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:

@@ -14,7 +14,7 @@ from functools import reduce
 from llvmlite import ir
 
 from ftnn.formula._derive import differentiate
-from ftnn.formula._expr import INPUT, ONE, ZERO, Expr, folded, symbol
+from ftnn.formula._expr import INPUT, ONE, ZERO, Expr, folded, plus, symbol, times
 from ftnn.kernels._bounds import LARGEST, limits
 from ftnn.kernels._emit import (
     ERROR,
@@ -228,7 +228,7 @@ def dense_backward(
                 given: dict[Expr, ir.Value] = dict(zip(names, sums, strict=True))
                 given[ERROR] = k.load(g, k.plus(here, cell))
                 given[_SUM] = k.load(partial, cell) if by_x else zero
-                totals = [folded("add", name, part) for name, part in zip((*names, _SUM), parts, strict=True)]
+                totals = [plus(name, part) for name, part in zip((*names, _SUM), parts, strict=True)]
                 *found, sent = there.also(given).evaluate(*totals)
                 if by_x:
                     k.store(sent, partial, cell)
@@ -261,5 +261,5 @@ def dense_backward(
 def _with_error(slope: Expr) -> Expr:
     """slope·∂, with what depends on both x and matrices multiplied first: slopes share that."""
     by = sides(slope)
-    shared = folded("mul", product(by["both"]), ERROR)
-    return folded("mul", product(by["number"] + by["matrices"]), folded("mul", product(by["input"]), shared))
+    shared = times(product(by["both"]), ERROR)
+    return times(product(by["number"] + by["matrices"]), times(product(by["input"]), shared))

@@ -1,0 +1,66 @@
+"""Operations on numbers alone, computed in float64 when an expression is built."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+
+
+def _positive(a: float) -> float:
+    return max(a, 0.0)
+
+
+_UNARY: dict[str, Callable[[float], float]] = {
+    "neg": operator.neg,
+    "abs": abs,
+    "exp": math.exp,
+    "sqrt": math.sqrt,
+    "log": math.log,
+    "log1p": math.log1p,
+    "sin": math.sin,
+    "cos": math.cos,
+    "tan": math.tan,
+    "sec": lambda a: 1 / math.cos(a),
+    "sinh": math.sinh,
+    "cosh": math.cosh,
+    "tanh": math.tanh,
+    "sech": lambda a: 1 / math.cosh(a),
+    "logistic": lambda a: 1 / (1 + math.exp(-a)),
+    "softplus": lambda a: max(a, 0) + math.log1p(math.exp(-abs(a))),
+    "gauss": lambda a: math.exp(-a * a),
+    "erf": math.erf,
+    "rect": _positive,
+    "rect_ada": _positive,
+    "relu": _positive,
+    "sign": lambda a: (a > 0) - (a < 0),
+    "step": lambda a: float(a >= 0),
+}
+_BINARY: dict[str, Callable[[float, float], float]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "pow": math.pow,
+    "min": min,
+    "max": max,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "ne": operator.ne,
+}
+
+
+def compute(op: str, *values: float) -> float | None:
+    """The number, or None where it is not a finite one: then the call stays, and says so when it runs."""
+    function = (_UNARY if len(values) == 1 else _BINARY).get(op)
+    if function is None:
+        return None
+    try:
+        # As floats: an integer has no -0, and 0*-2 is one.
+        value = float(function(*map(float, values)))
+    except (ArithmeticError, ValueError):
+        return None
+    return value if math.isfinite(value) else None
