@@ -1,25 +1,41 @@
 """How a function is computed: as matrix products where it is a sum of g(p)·h(x), else fused.
 
-F is multiplied out into terms `coefficient · (parameters only) · (input only)`. Written as a matrix, rows for
-the parameter parts and columns for the input parts, its rank is the least number of matrix products.
+F is multiplied out into terms `coefficient · (parameters only) · (input only)`. Terms with the same input
+part, or the same parameter part, make one matrix product.
+
+Multiplying out must not cost digits. Rounding an argument a moves F by a share of |a·∂F/∂a|. While no term is
+much larger than |F| and these, computing terms one by one is as good as computing F. So (x - q)**2 is not
+multiplied out: where x = q, F and its slopes are 0, but x**2, 2*q*x and q**2 are not.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial, reduce
 from typing import ClassVar, Literal
 
-from ftnn.formula._expr import INPUT, MEMORY, ONE, ZERO, Call, Expr, Number, folded, names, number, plus
+from ftnn.formula._expr import (
+    INPUT,
+    MEMORY,
+    ONE,
+    ZERO,
+    Call,
+    Expr,
+    Number,
+    Symbol,
+    folded,
+    names,
+    number,
+    plus,
+    postorder,
+    symbol,
+)
 from ftnn.formula._text import to_text
 
 MAX_TERMS = 24
 """More terms than this, and multiplying out costs more than it saves."""
-MAX_POWER = 4
-"""(x - q)**n is multiplied out up to this n: beyond it the terms cancel each other's digits."""
 MAX_PRODUCT_POWER = 16
 """(p*x)**n is p**n * x**n up to this n."""
 MAX_COEFFICIENT = 10**30
@@ -41,11 +57,14 @@ class Plan:
     common: Expr | None = None
     """h(x) without a parameter: adds its sum over the inputs to every output."""
     exact: bool = True
-    """Whether the products are those of the formula as written. If not, they may overflow where F does not:
-    a result that is not finite is computed again, fused."""
-    exponents: tuple[Expr, ...] = ()
-    """Exponents of the factors in which an exponential was split, exp(x + q) = exp(x)·exp(q). Large ones
-    would lose the product: then it is computed fused."""
+    """Whether the products are those of the formula as written. If not, factors were multiplied in another
+    order, and may leave the range of floats where F does not: see `factors`."""
+    factors: tuple[Expr, ...] = ()
+    """If not exact, what is multiplied: while each is 0 or of moderate size, the order does not matter."""
+    exponentials: tuple[Expr, ...] = ()
+    """Factors into which an exponential was split, exp(x + q) = exp(x)·exp(q): 0 means underflow."""
+    degree: int = 0
+    """How many factors the largest product has."""
 
     @property
     def gemms(self) -> int:
@@ -72,13 +91,15 @@ def make_plan(expr: Expr) -> Plan:
     """The plan of a function's expression (numbers folded)."""
     if MEMORY in names(expr):
         return Plan("fused", "it uses C, its own previous value")
-    splitter = _Splitter()
+    splitter = _Splitter(expr)
     try:
         terms = splitter.split(expr)
         if not all(1 / MAX_COEFFICIENT <= abs(c) <= MAX_COEFFICIENT for c in terms.values()):
             raise _NotSeparableError(expr, "has a coefficient beyond float32 when multiplied out")
+        if splitter.distributed and not _is_harmless(terms, splitter.waves):
+            raise _NotSeparableError(expr, "would lose digits if it were multiplied out")
     except _NotSeparableError as mixed:
-        why = mixed.why or "mixes x with parameters, and is no sum of products of the two"
+        why = mixed.why or "mixes x with parameters, and is not a sum of products of the two"
         return Plan("fused", f"{to_text(mixed.part)} {why}")
     except RecursionError:
         return Plan("fused", "it is nested too deeply to be multiplied out")
@@ -89,72 +110,87 @@ def _factored(terms: _Terms, splitter: _Splitter) -> Plan:
     constant = _total((g, c) for (g, h), c in terms.items() if h == _UNIT)
     common = _total((h, c) for (g, h), c in terms.items() if g == _UNIT and h != _UNIT)
     rest = {key: c for key, c in terms.items() if _UNIT not in key}
-    pairs = _rank_factors(rest)
+    pairs = _products(rest)
     exact = splitter.exact and len(pairs) == len(rest) and all(map(_is_as_written, terms.items()))
-    exponents = tuple(dict.fromkeys((*splitter.exponents, *_exponents(terms)))) if splitter.exponents else ()
     count = f"{len(pairs)} matrix product{'s'[: len(pairs) != 1]}"
     reason = f"it is a sum of g(p)·h(x): {count}" + (" and a constant" if constant is not None else "")
-    return Plan("gemm", reason, pairs, constant, common, exact, exponents)
+    if exact:
+        return Plan("gemm", reason, pairs, constant, common)
+    factors = dict.fromkeys(factor for key in terms for monomial in key for factor, _ in _ordered(monomial))
+    split = tuple(factor for factor in factors if factor in splitter.exponentials)
+    degree = max(sum(abs(n) for monomial in key for _, n in monomial) for key in terms)
+    rest_of_them = tuple(factor for factor in factors if factor not in splitter.exponentials)
+    return Plan("gemm", reason, pairs, constant, common, False, rest_of_them, split, degree)
+
+
+def _is_harmless(terms: _Terms, waves: Mapping[Expr, Expr]) -> bool:
+    """Whether every term is at most a few times |F| + Σ |a·∂F/∂a|, whatever the arguments are.
+
+    a·∂F/∂a is the sum of the terms, each times its power of a. Together with F, these sums are a linear
+    system for the terms. If it determines them, they are bounded by its right-hand side. Arguments that occur
+    inside a factor, as in sin(a), are left out, and the two terms of a wave (`_Splitter._wave`) count as one.
+    """
+    inside = {
+        name
+        for key in terms
+        for m in key
+        for factor, _ in m
+        if isinstance(factor, Call)
+        for name in factor.names
+    }
+    powers: dict[tuple[object, ...], dict[str, int]] = {}
+    for key in terms:
+        factors = [part for monomial in key for part in monomial]
+        power = {f.name: n for f, n in factors if isinstance(f, Symbol) and f.name not in inside}
+        wave = tuple(dict.fromkeys(waves[f] for f, _ in factors if f in waves))
+        powers[(wave, frozenset(power.items())) if wave else (key,)] = power
+    arguments = sorted({name for power in powers.values() for name in power})
+    rows = [[Fraction(1)] * len(powers)]
+    rows += [[Fraction(power.get(name, 0)) for power in powers.values()] for name in arguments]
+    return _rank(rows) == len(powers)
 
 
 def _is_as_written(term: tuple[tuple[_Monomial, _Monomial], Fraction]) -> bool:
     """Whether a term is one parameter part times one input part, with no product or quotient put in order."""
     (g, h), coefficient = term
+    if g == h == _UNIT:
+        return True
     return abs(coefficient) == 1 and all(len(m) <= 1 and all(n > 0 for _, n in m) for m in (g, h))
 
 
-def _exponents(terms: _Terms) -> Iterator[Expr]:
-    """What the exponentials in each factor raise e to, together: exp(q)**3 counts as 3*q."""
-    for monomial in dict.fromkeys(m for key in terms for m in key):
-        found = [
-            folded("mul", number(n), part.args[0])
-            for part, n in _ordered(monomial)
-            if isinstance(part, Call) and part.op == "exp"
-        ]
-        yield from found
-        if len(found) > 1:
-            yield reduce(partial(folded, "add"), found)
+def _products(terms: _Terms) -> tuple[tuple[Expr, Expr], ...]:
+    """(g, h) with Σ g·h equal to the terms: one for each distinct h or g, whichever are fewer.
 
-
-def _rank_factors(terms: _Terms) -> tuple[tuple[Expr, Expr], ...]:
-    """The fewest (g, h) with Σ g·h equal to the terms."""
+    One is enough if the coefficients have rank 1. For other ranks, fewer products would do, but they would
+    add and subtract what is not in the terms.
+    """
     rows = list(dict.fromkeys(g for g, _ in terms))
     columns = list(dict.fromkeys(h for _, h in terms))
     matrix = [[terms.get((g, h), Fraction(0)) for h in columns] for g in rows]
-    reduced, pivots = _reduced_rows(matrix)
-    if len(pivots) == len(columns):  # one product for each distinct h: the plainest form
-        return tuple(
-            (_sum(zip(rows, column, strict=True)), _product(h))
-            for h, column in zip(columns, zip(*matrix, strict=True), strict=True)
-        )
-    # The pivot columns of the matrix times its reduced rows are the matrix.
-    return tuple(
-        (
-            _sum((g, matrix[i][pivot]) for i, g in enumerate(rows)),
-            _sum(zip(columns, reduced[k], strict=True)),
-        )
-        for k, pivot in enumerate(pivots)
-    )
+    if len(rows) > 1 < len(columns) and _rank(matrix) == 1:
+        lead = matrix[0][0]
+        g = _sum((g, row[0]) for g, row in zip(rows, matrix, strict=True))
+        return ((g, _sum((h, c / lead) for h, c in zip(columns, matrix[0], strict=True))),)
+    if len(rows) < len(columns):
+        sums = (_sum(zip(columns, row, strict=True)) for row in matrix)
+        return tuple((_product(g), h) for g, h in zip(rows, sums, strict=True))
+    sums = (_sum(zip(rows, column, strict=True)) for column in zip(*matrix, strict=True))
+    return tuple((g, _product(h)) for g, h in zip(sums, columns, strict=True))
 
 
-def _reduced_rows(matrix: list[list[Fraction]]) -> tuple[list[list[Fraction]], list[int]]:
-    """Reduced row echelon form and its pivot columns, exactly."""
+def _rank(matrix: list[list[Fraction]]) -> int:
     work = [row[:] for row in matrix]
-    pivots: list[int] = []
+    rank = 0
     for column in range(len(work[0]) if work else 0):
-        top = len(pivots)
-        found = next((i for i in range(top, len(work)) if work[i][column]), None)
-        if found is None:
+        pivot = next((i for i in range(rank, len(work)) if work[i][column]), None)
+        if pivot is None:
             continue
-        work[top], work[found] = work[found], work[top]
-        lead = work[top][column]
-        work[top] = [value / lead for value in work[top]]
-        for i, row in enumerate(work):
-            if i != top and row[column]:
-                factor = row[column]
-                work[i] = [a - factor * b for a, b in zip(row, work[top], strict=True)]
-        pivots.append(column)
-    return work, pivots
+        work[rank], work[pivot] = work[pivot], work[rank]
+        for i in range(rank + 1, len(work)):
+            share = work[i][column] / work[rank][column]
+            work[i] = [a - share * b for a, b in zip(work[i], work[rank], strict=True)]
+        rank += 1
+    return rank
 
 
 # --- from terms back to expressions ---
@@ -193,9 +229,14 @@ def _total(parts: Iterable[tuple[_Monomial, Fraction]]) -> Expr | None:
 class _Splitter:
     """Multiplies an expression out, and remembers what that may cost."""
 
-    def __init__(self) -> None:
+    def __init__(self, whole: Expr) -> None:
         self.exact = True
-        self.exponents: list[Expr] = []
+        self.distributed = False
+        """Whether a sum was multiplied out."""
+        self.exponentials: set[Expr] = set()
+        self.waves: dict[Expr, Expr] = {}
+        """The sin and cos of parameters that come from splitting a wave, and which one."""
+        self._occurrences = _occurrences(whole)
 
     def split(self, expr: Expr) -> _Terms:
         """The terms of `expr`. Raises where a part mixes input and parameters inseparably."""
@@ -207,14 +248,12 @@ class _Splitter:
     def _split(self, expr: Expr) -> _Terms:
         if isinstance(expr, Number):
             return {(_UNIT, _UNIT): Fraction(expr.value)} if expr.value else {}
-        if not isinstance(expr, Call):
-            return _atom(expr)
+        if not isinstance(expr, Call) or _side(expr) is not None:
+            return _atom(expr)  # as it is written
         rule = self._rules.get(expr.op)
-        if rule is not None:
-            return rule(self, expr)
-        if _side(expr) is None:
+        if rule is None:
             raise _NotSeparableError(expr)
-        return _atom(expr)
+        return rule(self, expr)
 
     def _add(self, expr: Call) -> _Terms:
         first, second = (self.split(arg) for arg in expr.args)
@@ -231,73 +270,73 @@ class _Splitter:
         first, second = (self.split(arg) for arg in expr.args)
         if any(_side(arg) is None for arg in expr.args):  # (p*x)*q becomes (p*q)*x
             self.exact = False
-        return _times(expr, first, second)
+        return self._times(expr, first, second)
 
     def _div(self, expr: Call) -> _Terms:
         top, bottom = (self.split(arg) for arg in expr.args)
         if not bottom:
             raise _NotSeparableError(expr, "divides by zero")
-        if _side(expr) is None:
-            self.exact = False
-        if len(bottom) == 1:
-            (((g, h), coefficient),) = bottom.items()
-            return _times(expr, top, {(_inverse(g), _inverse(h)): 1 / coefficient})
-        if _side(expr.args[1]) is None:
+        if len(bottom) > 1:
             raise _NotSeparableError(expr)
-        return _times(expr, top, {_inverse_key(key): c for key, c in _atom(expr.args[1]).items()})
+        self.exact = False
+        (((g, h), coefficient),) = bottom.items()
+        return self._times(expr, top, {(_raise(g, -1), _raise(h, -1)): 1 / coefficient})
 
     def _pow(self, expr: Call) -> _Terms:
         base, exponent = expr.args
         power = exponent.value if isinstance(exponent, Number) else None
-        side = _side(expr)
-        if isinstance(power, int):
-            terms = self.split(base)
-            if side is None:
-                self.exact = False
-            if len(terms) == 1 and abs(power) <= MAX_PRODUCT_POWER:
-                (((g, h), coefficient),) = terms.items()
-                return {(_raise(g, power), _raise(h, power)): coefficient**power}
-            if side is None and 2 <= power <= MAX_POWER:
-                result = terms
-                for _ in range(power - 1):
-                    result = _times(expr, result, terms)
-                return result
-        if side is None:
+        if not isinstance(power, int):
             raise _NotSeparableError(expr)
-        return _atom(expr)
+        terms = self.split(base)
+        if len(terms) > 1 and power > 1:
+            raise _NotSeparableError(expr, "would lose digits if it were multiplied out")
+        if len(terms) != 1 or abs(power) > MAX_PRODUCT_POWER:
+            raise _NotSeparableError(expr)
+        self.exact = False
+        (((g, h), coefficient),) = terms.items()
+        return {(_raise(g, power), _raise(h, power)): coefficient**power}
 
     def _abs(self, expr: Call) -> _Terms:
         """|g·h| = |g|·|h|, and the sign likewise."""
-        if _side(expr) is not None:
-            return _atom(expr)
         terms = self.split(expr.args[0])
-        if len(terms) != 1:
+        if len(terms) != 1 or self._has_split(terms):
             raise _NotSeparableError(expr)
+        self.exact = False
         (((g, h), coefficient),) = terms.items()
-        parts = _times(expr, _atom(folded(expr.op, _product(g))), _atom(folded(expr.op, _product(h))))
+        parts = self._times(expr, _atom(folded(expr.op, _product(g))), _atom(folded(expr.op, _product(h))))
         scale = abs(coefficient) if expr.op == "abs" else Fraction((coefficient > 0) - (coefficient < 0))
         return {key: scale * c for key, c in parts.items()}
 
     def _exp(self, expr: Call) -> _Terms:
         """exp(g + h) = exp(g)·exp(h)."""
-        if _side(expr) is not None:
-            return _atom(expr)
-        g, h = self._parted(expr)
+        g, h = (folded("exp", part) for part in self._parted(expr))
         self.exact = False
-        self.exponents += [g, h]
-        return _times(expr, _atom(folded("exp", g)), _atom(folded("exp", h)))
+        self.exponentials |= {g, h}
+        return self._times(expr, _atom(g), _atom(h))
 
     def _wave(self, expr: Call) -> _Terms:
-        """sin(g + h) and cos(g + h) by the addition theorems; their factors are never larger than 1."""
-        if _side(expr) is not None:
-            return _atom(expr)
+        """sin(r + h) and cos(r + h) by the addition theorems, for a parameter r that occurs nowhere else.
+
+        Where the two terms cancel each other, they are at most about |r|·|slope|, which is r·∂F/∂r.
+        """
         g, h = self._parted(expr)
-        sin_g, cos_g, sin_h, cos_h = (folded(f, part) for part in (g, h) for f in ("sin", "cos"))
-        first, second = (
-            ((sin_g, cos_h), (cos_g, sin_h)) if expr.op == "sin" else ((cos_g, cos_h), (sin_g, sin_h))
-        )
-        op = "add" if expr.op == "sin" else "sub"
-        return self.split(folded(op, folded("mul", *first), folded("mul", *second)))
+        if not (_is_linear(g) and all(self._occurrences[symbol(name)] == 1 for name in g.names)):
+            raise _NotSeparableError(expr)
+        sin_g, cos_g, sin_h, cos_h = (_atom(folded(f, part)) for part in (g, h) for f in ("sin", "cos"))
+        self.waves |= {folded(f, g): expr for f in ("sin", "cos")}
+        pairs = ((sin_g, cos_h), (cos_g, sin_h)) if expr.op == "sin" else ((cos_g, cos_h), (sin_g, sin_h))
+        first, second = (self._times(expr, *pair) for pair in pairs)
+        return first | (second if expr.op == "sin" else {key: -c for key, c in second.items()})
+
+    def _has_split(self, terms: _Terms) -> bool:
+        """Whether a factor is part of an exponential: inside another one, nobody would see it underflow."""
+        return any(factor in self.exponentials for key in terms for m in key for factor, _ in m)
+
+    def _times(self, expr: Expr, first: _Terms, second: _Terms) -> _Terms:
+        if len(first) > 1 < len(second):
+            raise _NotSeparableError(expr, "would lose digits if it were multiplied out")
+        self.distributed |= len(first) > 1 or len(second) > 1
+        return _times(expr, first, second)
 
     def _parted(self, expr: Call) -> tuple[Expr, Expr]:
         """The argument as (parameters only) + (input only)."""
@@ -309,15 +348,16 @@ class _Splitter:
 
     def _where(self, expr: Call) -> _Terms:
         """Selected by parameters and constants alone: each branch's parameter part is masked."""
-        if _side(expr) is not None:
-            return _atom(expr)
         condition, a, b = expr.args
         if _side(condition) != "parameters":
             raise _NotSeparableError(expr)
         self.exact = False  # a masked g times an infinite h is NaN
         total: _Terms = defaultdict(Fraction)
         for branch, is_first in ((a, True), (b, False)):
-            for (g, h), coefficient in self.split(branch).items():
+            terms = self.split(branch)
+            if self._has_split(terms):
+                raise _NotSeparableError(expr)
+            for (g, h), coefficient in terms.items():
                 picked = (_product(g), ZERO) if is_first else (ZERO, _product(g))
                 for key, c in _atom(folded("where", condition, *picked)).items():
                     total[key[0], h] += coefficient * c
@@ -337,6 +377,26 @@ class _Splitter:
         "cos": _wave,
         "where": _where,
     }
+
+
+def _is_linear(expr: Expr) -> bool:
+    """Whether `expr` is a name, perhaps times a number."""
+    match expr:
+        case Call("neg", (a,)) | Call("mul", (Number(), a)):
+            return _is_linear(a)
+        case _:
+            return isinstance(expr, Symbol)
+
+
+def _occurrences(whole: Expr) -> dict[Expr, int]:
+    """How often each part occurs when all is written out."""
+    parts = list(postorder(whole))
+    found = dict.fromkeys(parts, 0)
+    found[whole] = 1
+    for part in reversed(parts):
+        for arg in part.args if isinstance(part, Call) else ():
+            found[arg] += found[part]
+    return found
 
 
 def _side(expr: Expr) -> Literal["input", "parameters"] | None:
@@ -388,11 +448,3 @@ def _join(first: _Monomial, second: _Monomial) -> _Monomial:
 
 def _raise(monomial: _Monomial, power: int) -> _Monomial:
     return frozenset((factor, exponent * power) for factor, exponent in monomial if power)
-
-
-def _inverse(monomial: _Monomial) -> _Monomial:
-    return _raise(monomial, -1)
-
-
-def _inverse_key(key: tuple[_Monomial, _Monomial]) -> tuple[_Monomial, _Monomial]:
-    return _inverse(key[0]), _inverse(key[1])

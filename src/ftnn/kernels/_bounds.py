@@ -8,7 +8,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from ftnn.formula._expr import INPUT, ONE, Call, Expr, Number, Symbol, call, folded, number, postorder, symbol
+from ftnn.formula._expr import (
+    INPUT,
+    ONE,
+    ZERO,
+    Call,
+    Expr,
+    Number,
+    Symbol,
+    call,
+    folded,
+    number,
+    plus,
+    postorder,
+    symbol,
+)
 from ftnn.formula._ops import OPS
 from ftnn.kernels._emit import side
 from ftnn.kernels._tame import LIMITS
@@ -44,8 +58,10 @@ def _bound(expr: Expr) -> Expr | None:
             return number(abs(value))
         case Symbol(name):
             return LARGEST if name == INPUT else call("abs", expr)
-        case Call(op, _) if op in _BOUNDED:
-            return ONE
+        case Call(op, (argument,)) if op in _BOUNDED:
+            # 1, but NaN where the argument may be NaN or infinite, so that no limit holds.
+            bound = _bound(argument)
+            return None if bound is None else plus(ONE, call("mul", ZERO, bound))
         case Call("neg" | "abs" | "rect" | "rect_ada", (argument,)):
             return _bound(argument)
         case Call("add" | "sub" | "min" | "max", args) | Call("where", (_, *args)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -38,15 +37,24 @@ _slope = cache(differentiate)
 
 
 def suits(program: Program, x: Tensor, matrices: Sequence[Tensor]) -> bool:
-    """Whether the products lose nothing that the function has: split exponentials must stay well in range."""
+    """Whether the products lose nothing: multiplied in any order, their factors stay in range."""
     plan = program.plan
-    if plan.kind != "gemm" or not plan.exponents or x.numel() == 0:
+    if plan.kind != "gemm" or plan.exact or x.numel() == 0:
         return plan.kind == "gemm"
-    # Half of what overflows, for each factor: then their product neither overflows nor underflows.
-    limit = 0.5 * math.log(torch.finfo(x.dtype).max)
+    # Of so many factors, none of them smaller or its inverse, the product neither overflows nor underflows.
+    smallest = torch.finfo(x.dtype).tiny ** (0.9 / plan.degree) if plan.degree else 0.0
     sides = _Sides.of(program, x, matrices)
-    arguments = (sides.h(e) if INPUT in names(e) else sides.g(e) for e in plan.exponents)
-    return all(float(argument.abs().max()) < limit for argument in arguments)
+
+    def moderate(factor: Expr, *, may_be_zero: bool) -> bool:
+        size = (sides.h(factor) if INPUT in factor.names else sides.g(factor)).abs()
+        if may_be_zero:
+            size = torch.where(size == 0, 1.0, size)
+        low, high = size.aminmax()
+        return smallest <= float(low) and float(high) <= 1 / smallest  # false for NaN
+
+    return all(moderate(factor, may_be_zero=True) for factor in plan.factors) and all(
+        moderate(factor, may_be_zero=False) for factor in plan.exponentials
+    )
 
 
 def transfer(program: Program, x: Tensor, matrices: Sequence[Tensor]) -> Tensor:

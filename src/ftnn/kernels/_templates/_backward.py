@@ -168,8 +168,8 @@ def backward(
             sums = loop(v, lists.listed, each_sample, [zero] * len(inner))
             if zeros_errors is not None:
 
-                def all_zeros_at_once() -> list[ir.Value]:
-                    error = zeros_errors.total(vec)
+                def all_zeros_at_once(zeros: ZerosErrors = zeros_errors) -> list[ir.Value]:
+                    error = zeros.total(vec)
                     found = emit.evaluate(*inner_at_zero)
                     return [
                         total if part is ZERO else v.fma(error, value, total)
