@@ -7,14 +7,18 @@ order, whatever the blocks: results do not depend on the number of threads.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ftnn.formula._expr import INPUT
-from ftnn.kernels import _dense, _listed
+from ftnn.formula._derive import lower
+from ftnn.formula._expr import INPUT, Expr, postorder
+from ftnn.kernels import _dense, _listed, _reference
 from ftnn.kernels._blocks import columns
+from ftnn.kernels._emit import kernel_form, sides
+from ftnn.kernels._gemm import moderate
 from ftnn.kernels._llvm import lanes
 from ftnn.kernels._program import Program
 from ftnn.kernels._vector import DType
@@ -38,8 +42,27 @@ def _many_zeros(x: Tensor) -> bool:
     return int(torch.count_nonzero(some)) < DENSE * some.numel()
 
 
+@lru_cache(maxsize=256)
+def _reordered(program: Program) -> tuple[Expr, ...]:
+    """The factors of x alone or of matrices alone that kernels multiply in another order than is written."""
+    found: dict[Expr, None] = {}
+    for part in postorder(lower(kernel_form(program), "llvm")):
+        by = sides(part)
+        if sum(len(some) for some in by.values()) - len(by["number"]) > 2:
+            found |= dict.fromkeys(by["matrices"] + by["input"])
+    return tuple(found)
+
+
+def _in_range(program: Program, x: Tensor, matrices: Sequence[Tensor]) -> bool:
+    """Whether the order does not matter."""
+    factors = _reordered(program)
+    return moderate(program, factors, len(factors), x, matrices)
+
+
 def transfer(program: Program, x: Tensor, matrices: Sequence[Tensor]) -> Tensor:
     """F ⊙ x, (batch, out), of x (batch, in) and matrices (in, out)."""
+    if not _in_range(program, x, matrices):
+        return _reference.transfer(program, x, matrices)
     dtype = _DTYPES[x.dtype]
     matrices = [m.contiguous() for m in matrices]
     out = x.new_empty(len(x), matrices[0].shape[1])
@@ -56,6 +79,8 @@ def transfer_backward(
     program: Program, grad: Tensor, x: Tensor, matrices: Sequence[Tensor], wanted: tuple[str, ...]
 ) -> list[Tensor]:
     """The gradients by each of `wanted`, in the order of x, then `program.parameters`."""
+    if not _in_range(program, x, matrices):
+        return list(_reference.transfer_backward(program, grad, x, matrices, wanted))
     dtype = _DTYPES[x.dtype]
     width = lanes(dtype)
     matrices = [m.contiguous() for m in matrices]

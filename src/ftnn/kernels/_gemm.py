@@ -39,22 +39,38 @@ _slope = cache(differentiate)
 def suits(program: Program, x: Tensor, matrices: Sequence[Tensor]) -> bool:
     """Whether the products lose nothing: multiplied in any order, their factors stay in range."""
     plan = program.plan
-    if plan.kind != "gemm" or plan.exact or x.numel() == 0:
+    if plan.kind != "gemm" or plan.exact:
         return plan.kind == "gemm"
-    # Of so many factors, none of them smaller or its inverse, the product neither overflows nor underflows.
-    smallest = torch.finfo(x.dtype).tiny ** (0.9 / plan.degree) if plan.degree else 0.0
-    sides = _Sides.of(program, x, matrices)
+    return moderate(program, plan.factors, plan.degree, x, matrices) and moderate(
+        program, plan.exponentials, plan.degree, x, matrices, may_be_zero=False
+    )
 
-    def moderate(factor: Expr, *, may_be_zero: bool) -> bool:
+
+def moderate(
+    program: Program,
+    factors: Sequence[Expr],
+    degree: int,
+    x: Tensor,
+    matrices: Sequence[Tensor],
+    *,
+    may_be_zero: bool = True,
+) -> bool:
+    """Whether no product of `degree` of these factors overflows or underflows, in whatever order.
+
+    Each factor depends on x alone or on matrices alone.
+    """
+    if not factors or x.numel() == 0:
+        return True
+    smallest = torch.finfo(x.dtype).tiny ** (0.9 / degree)
+    sides = _Sides.of(program, x, matrices)
+    for factor in factors:
         size = (sides.h(factor) if INPUT in factor.names else sides.g(factor)).abs()
         if may_be_zero:
             size = torch.where(size == 0, 1.0, size)
         low, high = size.aminmax()
-        return smallest <= float(low) and float(high) <= 1 / smallest  # false for NaN
-
-    return all(moderate(factor, may_be_zero=True) for factor in plan.factors) and all(
-        moderate(factor, may_be_zero=False) for factor in plan.exponentials
-    )
+        if not (smallest <= float(low) and float(high) <= 1 / smallest):  # nor where it is NaN
+            return False
+    return True
 
 
 def transfer(program: Program, x: Tensor, matrices: Sequence[Tensor]) -> Tensor:
