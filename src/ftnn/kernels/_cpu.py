@@ -43,25 +43,28 @@ def _many_zeros(x: Tensor) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _reordered(program: Program) -> tuple[Expr, ...]:
-    """The factors of x alone or of matrices alone that kernels multiply in another order than is written."""
+def _reordered(program: Program) -> tuple[tuple[Expr, ...], int]:
+    """What kernels multiply in another order than is written: factors of x alone or of matrices alone, and how
+    many of them one product has."""
     found: dict[Expr, None] = {}
+    degree = 0
     for part in postorder(lower(kernel_form(program), "llvm")):
         by = sides(part)
-        if sum(len(some) for some in by.values()) - len(by["number"]) > 2:
-            found |= dict.fromkeys(by["matrices"] + by["input"])
-    return tuple(found)
+        alone = by["matrices"] + by["input"]
+        if len(alone) + len(by["both"]) > 2:
+            found |= dict.fromkeys(alone)
+            degree = max(degree, len(alone))
+    return tuple(found), degree
 
 
-def _in_range(program: Program, x: Tensor, matrices: Sequence[Tensor]) -> bool:
-    """Whether the order does not matter."""
-    factors = _reordered(program)
-    return moderate(program, factors, len(factors), x, matrices)
+def in_range(program: Program, x: Tensor, matrices: Sequence[Tensor]) -> bool:
+    """Whether factors are so moderate that the order does not matter."""
+    return moderate(program, *_reordered(program), x, matrices)
 
 
 def transfer(program: Program, x: Tensor, matrices: Sequence[Tensor]) -> Tensor:
     """F ⊙ x, (batch, out), of x (batch, in) and matrices (in, out)."""
-    if not _in_range(program, x, matrices):
+    if not in_range(program, x, matrices):
         return _reference.transfer(program, x, matrices)
     dtype = _DTYPES[x.dtype]
     matrices = [m.contiguous() for m in matrices]
@@ -79,7 +82,7 @@ def transfer_backward(
     program: Program, grad: Tensor, x: Tensor, matrices: Sequence[Tensor], wanted: tuple[str, ...]
 ) -> list[Tensor]:
     """The gradients by each of `wanted`, in the order of x, then `program.parameters`."""
-    if not _in_range(program, x, matrices):
+    if not in_range(program, x, matrices):
         return list(_reference.transfer_backward(program, grad, x, matrices, wanted))
     dtype = _DTYPES[x.dtype]
     width = lanes(dtype)

@@ -69,6 +69,11 @@ def _compiled(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and cpu_available()
 
 
+def _runs(found: Program, x: Tensor, matrices: Sequence[Tensor]) -> bool:
+    """Whether generated code computes this rightly."""
+    return _compiled(x) and _cpu().in_range(found, x, matrices)
+
+
 @cache
 def _cpu() -> Any:
     # Only now: it loads LLVM.
@@ -91,7 +96,7 @@ def _transfer(
 ) -> Tensor:
     found = program(formula, constants)
     check_list(found.matrices, x, matrices, inputs, bounds)
-    path = _cpu().transfer if backend != "reference" and _compiled(x) else reference
+    path = _cpu().transfer if backend != "reference" and _runs(found, x, matrices) else reference
     return path(found, x, matrices, inputs, bounds)
 
 
@@ -113,7 +118,8 @@ def _transfer_backward(
     found = program(formula, constants)
     check_list(found.matrices, x, matrices, inputs, bounds)
     check_shape("the gradient", grad, x, (x.shape[0], len(bounds) - 1))
-    path = _cpu().transfer_backward if backend != "reference" and _compiled(x) else reference_backward
+    compiled = backend != "reference" and _runs(found, x, matrices)
+    path = _cpu().transfer_backward if compiled else reference_backward
     return path(found, grad, x, matrices, inputs, bounds, tuple(wanted.split()))
 
 

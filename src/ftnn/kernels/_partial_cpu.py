@@ -16,6 +16,7 @@ from ftnn.formula._expr import INPUT
 from ftnn.kernels import _partial_templates as templates
 from ftnn.kernels._blocks import SMALL
 from ftnn.kernels._cpu import _DTYPES
+from ftnn.kernels._cpu import in_range as in_range
 from ftnn.kernels._llvm import Code, compiled, lanes
 from ftnn.kernels._pool import Call, run
 from ftnn.kernels._program import Program
