@@ -36,6 +36,9 @@ class Format:
     wide: Any
     share: float
     """The allowed error as a share of |F| + Σ|argument·∂F/∂argument|."""
+    largest: float = 1.0
+    smallest: float = 1.0
+    """The largest and smallest error sent back: a slope may meet it before it meets its other factors."""
     endless: bool = False
     """Whether nothing overflows: to see what a formula is worth that overflows on the way."""
 
@@ -131,6 +134,14 @@ class Bounded:
     def sign_unknown(self) -> Array:
         """Whether it may as well be zero, or have the other sign."""
         return (abs(self.value) <= SAFETY * self.error) & (self.error > 0)
+
+    def met_by_an_error(self) -> Bounded:
+        """A slope that an error may be multiplied by before anything else is: that may over- or underflow."""
+        form, size = self.form, abs(self.value)
+        tiny = form.tiny / form.smallest
+        error = np.where((size > 0) & (size < 4 * tiny), self.error + tiny, self.error)
+        over = np.isfinite(size) & (size > form.most / 16 / form.largest)
+        return Bounded(form, self.value, error, self.leaves, self.flags | over * UNKNOWN)
 
     def unknown_where(self, mask: Array) -> Bounded:
         return Bounded(self.form, self.value, self.error, self.leaves, self.flags | mask * UNKNOWN)

@@ -94,7 +94,11 @@ class Truth:
     """A case by the oracle: the terms of every distinct row, once for all runs."""
 
     def __init__(self, case: Case):
-        self.case, self.form = case, case.form
+        sizes = [abs(run.errors[run.errors != 0]) for run in case.runs]
+        largest = max((float(size.max()) for size in sizes if size.size), default=1.0)
+        smallest = min((float(size.min()) for size in sizes if size.size), default=1.0)
+        self.case = case
+        self.form = replace(case.form, largest=max(1.0, largest), smallest=min(1.0, smallest))
         self.shape = (case.x.shape[-2], case.inputs, case.outputs)
 
     @cached_property

@@ -198,7 +198,11 @@ def _chain(*given: tuple[Bounded | None, Dual]) -> dict[str, Bounded]:
     total: dict[str, Bounded] = {}
     for slope, dual in given:
         for name, inner in dual.slopes.items():
-            term = inner if slope is None else slope * inner
+            term = inner
+            if slope is not None:
+                # Selections make zeros too, which stay zeros whatever they meet.
+                lost = inner.exactly_zero & ~np.isfinite(slope.value)
+                term = (slope.met_by_an_error() * inner).met_by_an_error().unknown_where(lost)
             total[name] = total[name] + term if name in total else term
     return total
 
