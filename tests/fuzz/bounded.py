@@ -97,7 +97,9 @@ class Bounded:
         value = self.value * other.value
         zero = self.exactly_zero | other.exactly_zero
         error = a * other.error + b * self.error + self.error * other.error
-        error = np.where(zero, 0, error + self.form.unit * abs(value) + underflow(self.form, value))
+        one = ((a == 1) & (self.error == 0)) | ((b == 1) & (other.error == 0))
+        rounding = np.where(one, 0, self.form.unit * abs(value) + underflow(self.form, value))
+        error = np.where(zero, 0, error + rounding)
         # Infinity times what may be zero or of either sign
         lost = (np.isinf(a) & other.sign_unknown) | (np.isinf(b) & self.sign_unknown)
         flags = self.flags | other.flags | lost * UNKNOWN

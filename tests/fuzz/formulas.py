@@ -250,6 +250,8 @@ def _shapes(random: Random) -> Node:
             call("logistic", P * X) * X * Q,
             P * call("tan", X / 2) + call("cot", X) * Q,
             call(f, call(f, P * X)) + Q,
+            call("exp", P * call(f, X)),
+            call(f, P * call(g, X)) * Q,
         ],
     )
 

@@ -193,16 +193,18 @@ def _slope(op: str, a: Bounded, f: Bounded) -> Bounded:
             return of("gauss").times(2 / math.sqrt(math.pi))
 
 
+def chained(slope: Bounded, inner: Bounded) -> Bounded:
+    """slope · inner slope. Selections and slopes of 0 make zeros, which may stay zeros whatever they meet."""
+    lost = (inner.exactly_zero & ~np.isfinite(slope.value)) | (slope.exactly_zero & ~np.isfinite(inner.value))
+    return (slope.met_by_an_error() * inner).met_by_an_error().unknown_where(lost)
+
+
 def _chain(*given: tuple[Bounded | None, Dual]) -> dict[str, Bounded]:
     """Σ slope · inner slope, by name; None is a slope of one."""
     total: dict[str, Bounded] = {}
     for slope, dual in given:
         for name, inner in dual.slopes.items():
-            term = inner
-            if slope is not None:
-                # Selections make zeros too, which stay zeros whatever they meet.
-                lost = inner.exactly_zero & ~np.isfinite(slope.value)
-                term = (slope.met_by_an_error() * inner).met_by_an_error().unknown_where(lost)
+            term = inner if slope is None else chained(slope, inner)
             total[name] = total[name] + term if name in total else term
     return total
 
@@ -266,12 +268,14 @@ def _operation(part: Node, args: list[Dual]) -> Dual:
         case "sub":
             return Dual(u - v, _chain((None, a), (-number(u.form, 1), b)))
         case "mul":
-            left, right = (_is_zero(arg) for arg in part.args)  # what is written 0 takes the slope away
-            return Dual(u * v, _chain(*(() if right else ((v, a),)), *(() if left else ((u, b),))))
+            return Dual(u * v, _chain((v, a), (u, b)))
         case "div":
             one = number(u.form, 1)
             by_a = () if not a.slopes else ((one / v, a),)
-            by_b = () if not b.slopes or _is_zero(part.args[0]) else ((-(u / (v * v)), b),)
+            slope = -(u / (v * v))
+            if _is_zero(part.args[0]):  # whether 0/x has a slope at its pole is not said
+                slope = slope.unknown_where(~np.isfinite(slope.value))
+            by_b = () if not b.slopes else ((slope, b),)
             return Dual(u / v, _chain(*by_a, *by_b))
         case "neg":
             return Dual(-u, _chain((-number(u.form, 1), a)))
