@@ -129,6 +129,7 @@ def power(a: Bounded, b: Bounded, *, constant: bool) -> Bounded:
     whole = (np.round(y) == y) & (b.error == 0)
     near = (SAFETY * a.error > 0.5 * abs(x)) & (a.error > 0) & ~(whole & (y > 0))
     far = (SAFETY * b.error * abs(log) > 0.5) & (b.error > 0)
+    far = far | ((SAFETY * a.error * abs(y) > 0.5 * abs(x)) & (a.error > 0) & (x != 0))
     # NaN**0 and 1**NaN are 1 in IEEE 754, and NaN where "NaN stays NaN" is taken at its word.
     odd = (np.isnan(x) | np.isnan(y)) & ~np.isnan(value)
     if not constant:
