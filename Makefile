@@ -1,10 +1,12 @@
 .DEFAULT_GOAL := help
-.PHONY: help run test check static format tables docs dist clean
+.PHONY: help run test check fuzz static format tables docs dist clean
 
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 PYTEST := $(BIN)/pytest -n 2 -rs
+N ?= 2000
+SEED ?= 0
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/'
@@ -17,6 +19,9 @@ test: static  ## everything: style, types, imports, all tests
 
 check: static  ## the daily subset, under two minutes: without the tests of kernels, training and estimators
 	$(PYTEST) -m "not slow" tests/data tests/formula tests/nn tests/test_cli.py tests/test_errors.py tests/test_project.py
+
+fuzz: $(READY)  ## 2,000 random formulas against an independent oracle; N=… SEED=… for more, or others
+	$(BIN)/python -m tests.fuzz --count $(N) --seed $(SEED)
 
 static: $(READY)
 	$(BIN)/ruff check

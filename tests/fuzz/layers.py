@@ -1,0 +1,135 @@
+"""Cases run by ftnn: the only file here that knows the library."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import ftnn
+from tests.fuzz.bounded import Array
+from tests.fuzz.cases import Case, Run
+from tests.fuzz.expression import names
+
+Layer = Any
+
+
+def build(case: Case, backend: str) -> Layer:
+    kinds = [
+        ftnn.Function(str(tree), constants={"u": (-1, 1)} if "u" in names(tree) else None)
+        for tree in case.formula.kinds
+    ]
+    many = len(kinds) > 1
+    function = ftnn.Mixed(kinds, case.matrices["kind"].T.astype(int)) if many else kinds[0]
+    made: dict[str, Any] = {"bias": False, "dtype": getattr(torch, case.form.name), "backend": backend}
+    if case.layer == "Memory":
+        layer: Layer = ftnn.nn.Memory(
+            case.inputs, case.outputs, function, through_time=case.through_time, **made
+        )
+    elif case.layer == "Partial":
+        assert case.present is not None
+        pairs = np.argwhere(case.present.T)
+        layer = ftnn.nn.Partial(case.inputs, case.outputs, function, pairs, **made)
+    else:
+        layer = ftnn.nn.Transfer(case.inputs, case.outputs, function, **made)
+    state = layer.state_dict()
+    for name, matrix in case.matrices.items():
+        for key in (f"theta.{name}", f"constants.{name}"):
+            if key in state:
+                state[key] = torch.from_numpy(_listed(case, matrix).copy())
+    layer.load_state_dict(state)
+    return layer
+
+
+def _listed(case: Case, matrix: Array) -> Array:
+    """A matrix as the layer keeps it: for Partial, a list by output and input."""
+    return matrix if case.present is None else matrix.T[case.present.T]
+
+
+def laid_out(array: Array, layout: str) -> Tensor:
+    """The array as a tensor with other strides, or some of 0 where its numbers repeat."""
+    plain = torch.from_numpy(np.ascontiguousarray(array).copy())
+    match layout:
+        case "transposed":
+            return plain.transpose(-1, -2).contiguous().transpose(-1, -2)
+        case "strided":
+            wide = plain.new_full((*plain.shape[:-1], plain.shape[-1] * 2 + 1), float("nan"))
+            view = wide[..., 1::2]
+            view.copy_(plain)
+            return view
+        case "columns":
+            return plain[..., :1].clone().expand(plain.shape)
+        case "rows":
+            return plain[..., :1, :].clone().expand(plain.shape)
+        case "expanded":
+            return plain.flatten()[:1].clone().reshape([1] * plain.dim()).expand(plain.shape)
+        case _:
+            return plain
+
+
+@contextmanager
+def threads(many: int) -> Generator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(many)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def results(case: Case, run: Run) -> dict[str, Array]:
+    """By name: the value, and the gradients that the run asks for."""
+    layer = build(case, run.backend)
+    for name in run.frozen:
+        if name in layer.theta:
+            layer.theta[name].requires_grad_(False)
+    x = laid_out(case.x[..., run.rows, :], run.layout).requires_grad_(run.by_x)
+    errors = laid_out(run.errors, run.errors_layout)
+    with threads(run.threads):
+        found = (
+            _memory(case, run, layer, x, errors) if case.layer == "Memory" else _transfer(layer, x, errors)
+        )
+    if run.by_x and case.layer != "Memory":
+        found["gradient by x"] = _array(x.grad, x)
+    for name in case.formula.parameters:
+        if name not in run.frozen:
+            # A mixed matrix has no parameter that folds away, as that of `where(x > r, p, p)` does.
+            first = layer.theta[next(iter(layer.theta))]
+            stored = layer.theta[name] if name in layer.theta else torch.zeros_like(first)
+            gradient = _array(stored.grad, stored)
+            if case.present is not None:
+                whole = np.zeros(case.present.T.shape, gradient.dtype)
+                whole[case.present.T] = gradient
+                gradient = whole.T
+            found[f"gradient by {name}"] = gradient
+    return found
+
+
+def _transfer(layer: Layer, x: Tensor, errors: Tensor) -> dict[str, Array]:
+    out = layer(x)
+    if out.requires_grad:
+        out.backward(errors)
+    return {"value": _array(out, out)}
+
+
+def _memory(case: Case, run: Run, layer: Layer, x: Tensor, errors: Tensor) -> dict[str, Array]:
+    assert case.state is not None
+    state = torch.from_numpy(case.state[run.rows].transpose(0, 2, 1).copy())
+    out, last = layer(x, state)
+    if out.requires_grad:
+        out.backward(errors)
+    found = {f"value at {time}": _array(each, each) for time, each in enumerate(out)}
+    found["state"] = _array(last.transpose(1, 2), last)
+    if run.by_x:
+        slopes = _array(x.grad, x)
+        found |= {f"gradient by x at {time}": slope for time, slope in enumerate(slopes)}
+    return found
+
+
+def _array(given: Tensor | None, like: Tensor) -> Array:
+    """A tensor's numbers; zeros for a gradient that is not there."""
+    return (torch.zeros_like(like) if given is None else given).detach().numpy()

@@ -1,0 +1,24 @@
+"""A hundred formulas at random, against the oracle; `make fuzz` runs more."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.cases import case
+from tests.fuzz.check import check, shrunk
+from tests.fuzz.report import full
+
+GROUP = 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 100, GROUP))
+def test_formulas_at_random_are_computed_as_they_are_written(first: int):
+    compared = skipped = 0
+    for seed in range(first, first + GROUP):
+        outcome = check(case(seed))
+        for failure in outcome.failures[:1]:
+            pytest.fail(full(shrunk(failure, seconds=4)))
+        compared += outcome.compared
+        skipped += outcome.skipped
+    assert skipped < 0.6 * compared
