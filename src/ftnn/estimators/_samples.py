@@ -10,6 +10,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
+from ftnn.data._masked import unmasked
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 MOST_VISITS = 5
@@ -68,6 +70,8 @@ class Samples:
 
 def checked(estimator: Any, *data: Any, reset: bool, dtype: str, **how: Any) -> Any:
     """Arrays from X, or from X and y, as scikit-learn's `validate_data` has it; it knows no types."""
+    for name, given in zip(("X", "y"), data, strict=False):
+        unmasked(given, name)  # scikit-learn would ignore the mask
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is an error, no warning
         return validate_data(estimator, *data, reset=reset, dtype=dtype, order="C", **how)
 
@@ -76,7 +80,9 @@ def checked_weights(given: Any, samples: int) -> Array:
     """Sample weights that were given, or ones: scaled so that they can count visits."""
     if given is None:
         return np.ones(samples)
-    weights = check_array(given, ensure_2d=False, dtype="float64", input_name="sample_weight")
+    weights = check_array(
+        unmasked(given, "sample_weight"), ensure_2d=False, dtype="float64", input_name="sample_weight"
+    )
     if weights.ndim != 1:
         raise ValueError(f"sample_weight must be one number for each sample, not of shape {weights.shape}")
     if len(weights) != samples:
