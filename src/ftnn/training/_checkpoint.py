@@ -147,9 +147,10 @@ class Checkpoint:
                 "differ. It is of ftnn 0.1, which did not record which of them"
             )
         if self._identity.get("engine") == "torch":
+            now = self._identity.get("optimizer")
             warnings.warn(
-                f"{path} is a checkpoint of ftnn 0.1, which did not record the optimizer; this run goes on "
-                f"from it with {self._identity.get('optimizer') or 'plain SGD'}: make sure it is the same",
+                f"{path} is a checkpoint of ftnn 0.1, which did not record the optimizer. This run goes on "
+                f"with {'plain SGD' if now is None else quoted(now)}: make sure that it is the same one",
                 UserWarning,
                 stacklevel=2,
             )
