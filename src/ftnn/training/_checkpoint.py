@@ -116,18 +116,24 @@ class Checkpoint:
             raise CheckpointError(
                 f"{path} was written by a newer ftnn; this one reads checkpoints of versions up to {VERSION}"
             )
+        # Files of 0.1 have none; any other without one has lost it.
+        if (int(version) > 1 or "digest" in metadata) and metadata.get("digest") != _digest(
+            metadata, tensors
+        ):
+            raise CheckpointError(f"{path} is damaged: its digest does not fit its content")
         if int(version) == 1:
             self._compare_with_0_1(path, metadata.get("configuration", ""))
         else:
-            if metadata.get("digest") != _digest(metadata, tensors):
-                raise CheckpointError(f"{path} is damaged: its digest does not fit its content")
             self._compare(path, parse(dict, metadata.get("identity", ""), f"the identity in {path}"))
         parts: dict[str, dict[str, Array]] = {"net": {}, "engine": {}}
         for name, tensor in tensors.items():
             kind, _, rest = name.partition("/")
             if kind not in parts:
                 raise CheckpointError(f"{path} has a tensor {name!r}, which belongs to nothing")
-            parts[kind][rest] = tensor.numpy()
+            try:
+                parts[kind][rest] = tensor.numpy()
+            except TypeError as error:  # bfloat16, say
+                raise CheckpointError(f"{path} has a tensor {name!r} of {tensor.dtype}: {error}") from error
         position = parse(Position, metadata.get("position", ""), f"the position in {path}")
         history = parse(History, metadata.get("history", ""), f"the history in {path}")
         return State(position, history, parts["net"], parts["engine"])

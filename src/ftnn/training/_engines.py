@@ -16,7 +16,7 @@ from ftnn.nn._connections import Connections
 from ftnn.nn._network import ACTIVATIONS
 from ftnn.training._arguments import one_of, quoted
 from ftnn.training._checkpoint import CheckpointError
-from ftnn.training._optimizers import MakeOptimizer, make
+from ftnn.training._optimizers import MakeOptimizer, make, step
 from ftnn.training._outcome import classes_of
 from ftnn.training._problem import Array, Problem
 
@@ -280,7 +280,7 @@ class TorchEngine:
             for parameter, grad in zip(self._parameters, clipped, strict=True):
                 parameter.grad = grad / samples
             self._scale_rates(rate)
-            self._optimizer.step()
+            step(self._optimizer)
             self._optimizer.zero_grad(set_to_none=True)
             return
         for number, (parameter, grad) in enumerate(zip(self._parameters, clipped, strict=True)):

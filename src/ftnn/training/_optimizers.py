@@ -36,6 +36,14 @@ def make(optimizer: Any, parameters: list[nn.Parameter]) -> optim.Optimizer:
     return made
 
 
+def step(made: optim.Optimizer) -> None:
+    """One step. What an optimiser cannot do (`SparseAdam` takes no dense gradients) it says only here."""
+    try:
+        made.step()
+    except Exception as error:
+        raise FtnnError(f"the optimizer {type(made).__name__} failed to make a step: {error}") from error
+
+
 def describe(made: optim.Optimizer, parameters: Sequence[nn.Parameter]) -> dict[str, Any]:
     """What decides an optimiser's steps, as JSON: its class, its own attributes, and all of its groups."""
     numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
