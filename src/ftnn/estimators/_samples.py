@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
 from ftnn.data._masked import unmasked
+from ftnn.training._problem import as_array
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -70,10 +72,14 @@ class Samples:
 
 def checked(estimator: Any, *data: Any, reset: bool, dtype: str, **how: Any) -> Any:
     """Arrays from X, or from X and y, as scikit-learn's `validate_data` has it; it knows no types."""
-    for name, given in zip(("X", "y"), data, strict=False):
-        unmasked(given, name)  # scikit-learn would ignore the mask
+    data = tuple(_readable(given, name) for name, given in zip(("X", "y"), data, strict=False))
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is an error, no warning
         return validate_data(estimator, *data, reset=reset, dtype=dtype, order="C", **how)
+
+
+def _readable(given: Any, name: str) -> Any:
+    """What scikit-learn would misread (it ignores masks), or leave to torch to fail at."""
+    return as_array(given, name) if isinstance(given, torch.Tensor) else unmasked(given, name)
 
 
 def checked_weights(given: Any, samples: int) -> Array:

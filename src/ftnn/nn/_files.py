@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import safetensors.torch
@@ -18,7 +17,7 @@ from ftnn.nn._connections import Connections
 from ftnn.nn._descriptions import build, describe
 from ftnn.nn._partial import Partial
 from ftnn.nn._precision import DTYPES
-from ftnn.nn._safetensors import MOST_TENSORS, digest, read
+from ftnn.nn._safetensors import MOST_TENSORS, as_path, digest, read
 
 FORMAT_VERSION = 1
 """Of the file format; a file of a newer one is refused."""
@@ -43,8 +42,8 @@ def save(module: nn.Module, path: str | os.PathLike[str], notes: Mapping[str, An
         raise ModelFileError(f"this {type(module).__name__} cannot be saved: {error}") from error
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
     try:
-        kept = json.dumps(dict(notes or {}))
-    except (TypeError, ValueError, RecursionError) as error:
+        kept = json.dumps({} if notes is None else dict(notes))
+    except Exception as error:  # whatever a stranger's type raises
         raise ModelFileError(f"notes={notes!r:.80} must be a mapping that JSON can hold: {error}") from error
     metadata = {
         "format": "ftnn",
@@ -53,7 +52,8 @@ def save(module: nn.Module, path: str | os.PathLike[str], notes: Mapping[str, An
         "notes": kept,
         "digest": digest(description + kept, tensors),
     }
-    _atomic.write_or_explain(Path(path), safetensors.torch.save(tensors, metadata), ModelFileError)
+    content = safetensors.torch.save(tensors, metadata)
+    _atomic.write_or_explain(as_path(path, ModelFileError), content, ModelFileError)
 
 
 def load(path: str | os.PathLike[str]) -> nn.Module:

@@ -34,16 +34,21 @@ def read(path: Any, error: type[FtnnError], what: str) -> tuple[dict[str, str], 
         ) from found
 
 
-def _content(path: Any, error: type[FtnnError]) -> bytes:
+def as_path(given: Any, error: type[FtnnError]) -> Path:
     try:
-        file = Path(path)
+        return Path(given)
+    except TypeError as found:
+        raise error(f"{given!r:.80} is not a path") from found
+
+
+def _content(path: Any, error: type[FtnnError]) -> bytes:
+    file = as_path(path, error)
+    try:
         if file.exists() and not (file.is_file() or file.is_dir()):  # a device or pipe may have no end
             raise error(f"cannot read {path}: it is not a file")
         return file.read_bytes()
     except FileNotFoundError as found:
         raise error(f"there is no file {path}") from found
-    except TypeError as found:
-        raise error(f"{path!r:.80} is not a path") from found
     except (OSError, ValueError) as found:
         raise error(f"cannot read {path}: {getattr(found, 'strerror', None) or found}") from found
 

@@ -32,14 +32,14 @@ def real(
     expected: str = "a finite number",
     allowed: Callable[[float], bool] = math.isfinite,
 ) -> float:
-    """A number that is `allowed`. Python's own come back as they are: an int stays one."""
+    """A number that is `allowed`, as a float; an int that a float holds exactly stays one."""
     try:
         fits = not isinstance(given, bool) and isinstance(given, Real) and allowed(float(given))
     except OverflowError:  # an int beyond every float
         fits = False
     if not fits:
         raise FtnnError(f"{name}={quoted(given)} must be {expected}")
-    return given if type(given) is int else float(given)
+    return given if type(given) is int and abs(given) <= 2**53 else float(given)
 
 
 def one_of(name: str, given: Any, allowed: Sequence[str]) -> Any:

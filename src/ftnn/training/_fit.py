@@ -7,15 +7,14 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from ftnn.errors import FtnnError
 from ftnn.nn import Network
 from ftnn.nn._descriptions import describe
+from ftnn.nn._safetensors import as_path
 from ftnn.training import _engines
-from ftnn.training._arguments import callables, quoted
-from ftnn.training._checkpoint import Checkpoint
+from ftnn.training._arguments import callables
+from ftnn.training._checkpoint import Checkpoint, CheckpointError
 from ftnn.training._engines import EngineName
 from ftnn.training._history import History
 from ftnn.training._optimizers import MakeOptimizer
@@ -85,7 +84,7 @@ def fit(
     )
     problem = problem_for(net, Network, x, y, loss=loss, weights=sample_weight, test=test)
     name = _engines.choose(engine, net, settings, optimizer)
-    path = _path(checkpoint)
+    path = None if checkpoint is None else as_path(checkpoint, CheckpointError)
     run = Run(
         net, problem, settings, name, optimizer, Checkpoint(None, {}), callables("callbacks", callbacks)
     )
@@ -98,13 +97,6 @@ def fit(
         except KeyboardInterrupt:
             run.checkpoint.flush()
             raise
-
-
-def _path(given: Any) -> Path | None:
-    try:
-        return None if given is None else Path(given)
-    except TypeError:
-        raise FtnnError(f"checkpoint={quoted(given)} must be a path, or None") from None
 
 
 def _identity(run: Run) -> dict[str, Any]:

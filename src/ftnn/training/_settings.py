@@ -79,7 +79,8 @@ def as_pair(given: Any) -> tuple[int, int]:
     """Epochs of layer-wise training and of fine-tuning; a single number is both."""
     if isinstance(given, Integral):
         given = (given, given)
-    if not isinstance(given, tuple | list | np.ndarray) or len(given) != 2:
+    is_sequence = isinstance(given, tuple | list) or (isinstance(given, np.ndarray) and given.ndim == 1)
+    if not is_sequence or len(given) != 2:
         raise FtnnError(f"epochs={quoted(given)} must be a whole number, or two of them such as (15, 15)")
     first, second = (whole("epochs", each, least=0) for each in given)
     return first, second
