@@ -1,3 +1,4 @@
+# pyright: reportUnknownLambdaType=false
 """A checkpoint belongs to one run: with anything else that decides a result, it is refused, saying what."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# pyright: reportUnknownLambdaType=false
 """Outputs that are not finite are no answer: never a class, never a right one, never a success."""
 
 from __future__ import annotations

@@ -55,7 +55,8 @@ class Estimator(BaseEstimator):
         `early_stopping`, the validation score) by no more than `tol`; not before the loss has begun to fall.
     - `random_state`: a number for the same result every time, whatever the order of the samples.
     - `verbose`: whether to tell how training goes, on standard error.
-    - `dtype`: `"float32"` or `"float64"`, of the parameters and of training. Predictions are float64.
+    - `dtype`: `"float32"` or `"float64"`, of the parameters and of training. Predictions are float64, and
+        finite: where the network's outputs are not, there is a `DataError` instead.
 
     **Attributes** after fitting:
 

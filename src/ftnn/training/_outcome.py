@@ -67,6 +67,8 @@ def measure(outputs: Array, y: Array, loss: Loss) -> tuple[float | None, float]:
 
     A row whose outputs are not finite is answered wrongly, and makes the loss NaN.
     """
+    if len(outputs) == 0:
+        raise DataError("there are no samples to measure on")
     outputs = outputs.astype(np.float64)
     with np.errstate(all="ignore"):
         if loss == "squared":
