@@ -117,9 +117,8 @@ class Checkpoint:
                 f"{path} was written by a newer ftnn; this one reads checkpoints of versions up to {VERSION}"
             )
         # Files of 0.1 have none; any other without one has lost it.
-        if (int(version) > 1 or "digest" in metadata) and metadata.get("digest") != _digest(
-            metadata, tensors
-        ):
+        has_digest = int(version) > 1 or "digest" in metadata
+        if has_digest and metadata.get("digest") != _digest(metadata, tensors):
             raise CheckpointError(f"{path} is damaged: its digest does not fit its content")
         if int(version) == 1:
             self._compare_with_0_1(path, metadata.get("configuration", ""))
