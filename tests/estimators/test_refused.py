@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.exceptions import NotFittedError
 
 from ftnn import FTNNClassifier, FTNNRegressor
-from ftnn.errors import FtnnError
+from ftnn.errors import DataError, FtnnError
 from tests.estimators.made import classifier, ignore_chance, parameters_of, regressor
 
 X = np.random.default_rng(0).normal(size=(20, 3))
@@ -168,3 +169,34 @@ def test_predicting_asks_for_what_was_fitted():
         made.fit(X, Y * 0)
     with pytest.raises(NotFittedError):  # though the number of features is known
         made.predict(X)
+
+
+@pytest.mark.parametrize("make", [classifier, regressor])
+def test_masked_entries_are_refused(make: Any):
+    masked = np.ma.masked_array(X, X > 1)
+    for x, y, weights in (
+        (masked, Y, None),
+        (X, np.ma.masked_array(Y, Y == 1), None),
+        (X, Y, np.ma.masked_array(np.ones(20), Y == 1)),
+    ):
+        with pytest.raises(DataError, match="has masked entries"):
+            make().fit(x, y, sample_weight=weights)
+    with pytest.raises(DataError, match="X has masked entries"):
+        make().fit(X, Y).predict(masked)
+    make().fit(np.ma.masked_array(X), Y)  # nothing is masked
+
+
+@pytest.mark.parametrize("make", [classifier, regressor])
+def test_tensors_are_read_or_refused_as_data(make: Any):
+    made = make().fit(torch.from_numpy(X).requires_grad_(), torch.from_numpy(Y))
+    assert all(map(np.array_equal, parameters_of(made), parameters_of(make().fit(X, Y))))
+    for x in (torch.ones(20, 3).to_sparse(), torch.ones(20, 3, device="meta"), torch.ones(20, 3).to_mkldnn()):
+        with pytest.raises(DataError, match="X cannot be made into an array of numbers"):
+            make().fit(x, Y)
+
+
+@pytest.mark.parametrize("given", ["no", None, np.ones(2), torch.ones(2), 0.5])
+@pytest.mark.parametrize("name", ["early_stopping", "verbose"])
+def test_what_is_neither_true_nor_false_is_refused(name: str, given: Any):
+    with pytest.raises(FtnnError, match=f"{name}=.* must be True or False"):
+        FTNNClassifier(**{name: given}).fit(X, Y)

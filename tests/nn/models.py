@@ -17,7 +17,7 @@ import ftnn
 from ftnn import Mixed
 from ftnn.errors import ModelFileError
 from ftnn.nn import Memory, MemoryNetwork, Network, Transfer
-from ftnn.nn._files import _digest
+from ftnn.nn._safetensors import digest as _digest
 
 WAVE = ftnn.Function("a*sin(b*x) + c*x*v", init={"b": (0.1, 2 / 3)}, constants={"v": (-1, 0.1)})
 MAP = np.array([[0, 1, 1], [1, 0, 1]])

@@ -3,6 +3,7 @@
 import errno
 import json
 import math
+import os
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,8 @@ import ftnn
 from ftnn import Mixed
 from ftnn.errors import FtnnError, ModelFileError
 from ftnn.nn import Network, Transfer
-from ftnn.nn._files import _digest
+from ftnn.nn._safetensors import MOST_TENSORS
+from ftnn.nn._safetensors import digest as _digest
 from tests.nn.models import WAVE, broken_by, metadata_of, parts, refused, rewrite
 
 
@@ -306,12 +308,18 @@ def test_the_backends_of_a_network_are_checked(tmp_path: Path):
     refused(path)
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool, torch.complex64])
-def test_tensors_that_are_no_floating_point_numbers_are_refused(model: Path, dtype: torch.dtype):
+@pytest.mark.parametrize(
+    "dtype", [torch.int64, torch.uint8, torch.bool, torch.complex64, torch.float8_e4m3fn, torch.float8_e5m2]
+)
+def test_tensors_that_no_layer_computes_with_are_refused(model: Path, dtype: torch.dtype):
     _, tensors = parts(model)
     for name in tensors:
         rewrite(model, tensors=tensors | {name: tensors[name].to(dtype)})
-        refused(model, name, "which is no floating-point dtype")
+        refused(
+            model,
+            name,
+            "in which no layer computes; expected one of torch.bfloat16, torch.float16",
+        )
 
 
 def test_tensors_of_different_dtypes_in_one_layer_are_refused(model: Path):
@@ -330,3 +338,56 @@ def test_tensors_of_another_shape_are_refused(model: Path):
 def test_every_refusal_is_an_ftnn_error_and_a_value_error():
     assert issubclass(ModelFileError, FtnnError)
     assert issubclass(ModelFileError, ValueError)
+
+
+def test_more_tensors_than_any_model_has_are_refused_before_one_is_read(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+):
+    content = model.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header, data = json.loads(content[8 : 8 + size]), content[8 + size :]
+    header |= {f"t{n}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for n in range(MOST_TENSORS)}
+    written = json.dumps(header).encode()
+    hidden = written.replace(b'"data_offsets"', b'"data\\u005foffsets"')  # the same, to a parser
+    parsed: list[int] = []
+    loads = json.loads
+
+    def counted(text: bytes) -> Any:
+        parsed.append(len(text))
+        return loads(text)
+
+    monkeypatch.setattr(safetensors.torch, "load", broken_by(KeyboardInterrupt("the tensors were read")))
+    monkeypatch.setattr(json, "loads", counted)
+    for text, times in ((written, 0), (hidden, 1)):
+        parsed.clear()
+        model.write_bytes(len(text).to_bytes(8, "little") + text + data)
+        refused(model, f"it has {len(header) - 1} tensors; at most {MOST_TENSORS} are allowed")
+        assert len(parsed) == times
+
+
+def test_a_module_of_more_tensors_than_can_be_loaded_is_not_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("ftnn.nn._files.MOST_TENSORS", 4)
+    ftnn.save(nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1)), tmp_path / "m")
+    with pytest.raises(ModelFileError, match="cannot be saved: it has 5 tensors; at most 4 are allowed"):
+        ftnn.save(
+            nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1), nn.Linear(1, 1, bias=False)), tmp_path / "m"
+        )
+
+
+@pytest.mark.parametrize("path", [None, 5, 1.5, [], {}, object(), torch.zeros(2)])
+def test_what_is_no_path_is_named(path: Any):
+    with pytest.raises(ModelFileError, match="is not a path"):
+        ftnn.load(path)
+
+
+def test_a_pipe_is_refused_rather_than_waited_for(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    assert "it is not a file" in refused(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("notes", [{"a": object()}, [1, 2], 5, {1: {2, 3}}])
+def test_notes_that_json_cannot_hold_are_refused(tmp_path: Path, notes: Any):
+    with pytest.raises(ModelFileError, match=r"notes=.* must be a mapping that JSON can hold"):
+        ftnn.save(Transfer(3, 2, "F12"), tmp_path / "m", notes)

@@ -14,7 +14,7 @@ from torch import nn
 import ftnn
 from ftnn.errors import ModelFileError, ShapeError
 from ftnn.nn import Network, Partial, Transfer
-from ftnn.nn._files import _digest
+from ftnn.nn._safetensors import digest as _digest
 
 PAIRS = [(2, 4), (0, 1), (0, 0), (2, 0)]
 
@@ -142,7 +142,7 @@ def forged(path: Path, **tensors: torch.Tensor) -> None:
         ({"outputs": torch.tensor([0, 0, 2, -7], dtype=torch.int32)}, "outputs -7 to 2"),
         ({"outputs": torch.tensor([2, 0, 0, 2], dtype=torch.int32)}, "in the order of outputs"),
         ({"inputs": torch.tensor([0.0, 1, 0, 4])}, "inputs is torch.float32, but should be torch.int32"),
-        ({"theta.p": torch.tensor([0, 1, 0, 4])}, "theta.p is torch.int64, which is no floating-point"),
+        ({"theta.p": torch.tensor([0, 1, 0, 4])}, "theta.p is torch.int64, in which no layer computes"),
     ],
 )
 def test_a_strangers_file_cannot_point_outside(tmp_path: Path, tensors: Any, words: str):

@@ -1,6 +1,7 @@
 import copy
 import math
 import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -413,7 +414,9 @@ def test_numpys_whole_numbers_are_sizes():
     assert (type(layer.in_features), type(layer.out_features)) == (int, int)
 
 
-@pytest.mark.parametrize("wrong", [torch.int32, torch.complex64, torch.bool, "float32", float])
+@pytest.mark.parametrize(
+    "wrong", [torch.int32, torch.complex64, torch.bool, torch.float8_e4m3fn, "float32", float]
+)
 def test_a_dtype_that_cannot_be_trained_is_refused(wrong: Any):
     with pytest.raises(DTypeError, match="floating-point"):
         Transfer(3, 2, "F12", dtype=wrong)
@@ -436,3 +439,26 @@ def test_a_wrong_formula_shows_its_place():
     assert str(caught.value).endswith("  p*sinn(q*x)\n    ^^^^")
     with pytest.raises(FormulaError, match="'F99' is not in the catalogue"):
         Transfer(3, 2, "F99")
+
+
+@pytest.mark.parametrize(
+    ("init", "dtype"),
+    [
+        ((-1e308, 1e308), torch.float64),  # the ends fit, the width does not
+        ((0, 1e39), torch.float32),
+        ((-3e38, 3e38), torch.float32),
+        ((-1e5, 0), torch.float16),
+    ],
+)
+def test_a_range_that_the_dtype_cannot_hold_is_refused(init: Any, dtype: torch.dtype):
+    with pytest.raises(
+        FtnnError, match=rf"the initial range .*{re.escape(format(init[1], 'g'))}.*does not fit {dtype}"
+    ):
+        Transfer(3, 2, ftnn.Function("p*x", init={"p": init}), dtype=dtype)
+
+
+def test_a_constant_that_the_dtype_cannot_hold_is_refused():
+    function = ftnn.Function("p*x*u", constants={"u": (-1e39, 1)})
+    with pytest.raises(FtnnError, match=r"a constant of -1e\+39 does not fit torch\.float32"):
+        Transfer(3, 2, function)
+    assert Transfer(3, 2, function, dtype=torch.float64).constants["u"].isfinite().all()

@@ -105,7 +105,7 @@ def test_compiled_is_the_default_and_says_why_it_cannot_be() -> None:
     frozen = network()
     frozen.output.bias.requires_grad_(False)
     assert fit(frozen, x, y, epochs=1).engine == "torch"
-    with pytest.raises(FtnnError, match="allowed are auto, compiled, torch"):
+    with pytest.raises(FtnnError, match="engine='cuda' is unknown; expected one of auto, compiled, torch"):
         fit(network(), x, y, engine="cuda")  # pyright: ignore[reportArgumentType]
 
 

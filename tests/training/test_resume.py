@@ -71,7 +71,7 @@ def test_killed_at_ten_random_moments_it_ends_with_the_same_parameters(
 def test_a_write_that_is_cut_off_leaves_the_last_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keeper = Checkpoint(tmp_path / "c", "configuration")
+    keeper = Checkpoint(tmp_path / "c", {"gamma": -2})
     keeper.keep(_checkpoint.State(net={"a": np.zeros(3)}), now=True)
 
     def full(*_: object) -> None:

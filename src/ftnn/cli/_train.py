@@ -119,7 +119,10 @@ def predict(
     proba: Annotated[bool, typer.Option(help="The probability of each class, too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of lines.")] = False,
 ) -> None:
-    """Answer with a model that `ftnn train --out` kept: a line for each row of the data."""
+    """Answer with a model that `ftnn train --out` kept: a line for each row of the data.
+
+    An error says so if the model's outputs are not finite for some rows: then there is no answer.
+    """
     from ftnn.training import _command
 
     found = _command.predict(model, data)

@@ -17,12 +17,13 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from ftnn.estimators._parameters import DTYPES, AnyFunction, value_errors
-from ftnn.estimators._samples import Array, Samples, checked
+from ftnn.estimators._samples import Samples, checked
 from ftnn.estimators._stopping import Stopping
 from ftnn.nn import Activation, Network
 from ftnn.nn._network import ACTIVATIONS
 from ftnn.training import Epoch, History, initialise
 from ftnn.training import fit as train
+from ftnn.training._outcome import require_finite
 
 _PIECE = 4096
 """Predictions are made for so many samples at once."""
@@ -54,7 +55,8 @@ class Estimator(BaseEstimator):
         `early_stopping`, the validation score) by no more than `tol`; not before the loss has begun to fall.
     - `random_state`: a number for the same result every time, whatever the order of the samples.
     - `verbose`: whether to tell how training goes, on standard error.
-    - `dtype`: `"float32"` or `"float64"`, of the parameters and of training. Predictions are float64.
+    - `dtype`: `"float32"` or `"float64"`, of the parameters and of training. Predictions are float64, and
+        finite: where the network's outputs are not, there is a `DataError` instead.
 
     **Attributes** after fitting:
 
@@ -219,18 +221,18 @@ class Estimator(BaseEstimator):
 
     # --- predicting ---
 
-    def _outputs(self, X: Any) -> Array:
-        """What the network gives, (samples, outputs) float64."""
+    def _outputs(self, X: Any) -> Tensor:
+        """What the network gives, (samples, outputs) float64. Refuses to if any of it is not finite."""
         check_is_fitted(self, "network_")
         like = self.network_.output.weight
         dtype = next(name for name, dtype in DTYPES.items() if dtype == like.dtype)
         x = checked(self, X, reset=False, dtype=dtype)
         with torch.no_grad():
             pieces = [
-                _forward(self.network_, torch.tensor(x[n : n + _PIECE], device=like.device)).cpu().numpy()
+                _forward(self.network_, torch.tensor(x[n : n + _PIECE], device=like.device)).cpu()
                 for n in range(0, len(x), _PIECE)
             ]
-        return np.concatenate(pieces)
+        return require_finite(torch.cat(pieces), f"this {type(self).__name__}")
 
 
 def _forward(network: Network, x: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from ftnn.estimators._base import Estimator
 from ftnn.estimators._parameters import check_parameters
 from ftnn.estimators._samples import Array, Samples, checked, checked_weights
 from ftnn.training import Epoch
+from ftnn.training._outcome import classes_of
 
 
 class FTNNClassifier(ClassifierMixin, Estimator):
@@ -70,23 +71,23 @@ class FTNNClassifier(ClassifierMixin, Estimator):
 
     def predict(self, X: Any) -> Array:
         """The most probable label of each sample, (samples,)."""
-        outputs = self._outputs(X)
-        return self.classes_[outputs.argmax(1)]
+        numbers = classes_of(self._outputs(X)).numpy()
+        return self.classes_[numbers]
 
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class, (samples, classes), in the order of `classes_`."""
-        return softmax(self._outputs(X), axis=1)
+        return softmax(self._outputs(X).numpy(), axis=1)
 
     def predict_log_proba(self, X: Any) -> Array:
         """The logarithms of `predict_proba`: finite, however small a probability is."""
-        return log_softmax(self._outputs(X), axis=1)
+        return log_softmax(self._outputs(X).numpy(), axis=1)
 
     def decision_function(self, X: Any) -> Array:
         """The network's outputs, before the softmax.
 
         (samples, classes); for two classes (samples,): how far the second's output is above the first's.
         """
-        outputs = self._outputs(X)
+        outputs = self._outputs(X).numpy()
         return outputs[:, 1] - outputs[:, 0] if len(self.classes_) == 2 else outputs
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> tuple[Array, Array, Array]:

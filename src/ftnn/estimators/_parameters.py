@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from sklearn.utils import check_scalar
 
 from ftnn.errors import FtnnError
 from ftnn.formula import Function, Mixed
+from ftnn.training._arguments import quoted
 
 AnyFunction = str | Function | Mixed
 
@@ -51,6 +53,9 @@ def check_parameters(given: dict[str, Any]) -> None:
         if isinstance(value, bool) or (isinstance(value, float) and math.isnan(value)):
             raise ParameterError(f"{name}={value!r} is not allowed; it must be a number")
         check_scalar(value, name, kind, min_val=low, max_val=high, include_boundaries=ends)
+    for name in ("early_stopping", "verbose"):
+        if not isinstance(given[name], bool | np.bool_ | Integral):
+            raise ParameterError(f"{name}={quoted(given[name])} is not allowed; it must be True or False")
     for name, allowed in _ALLOWED.items():
         value = given[name]
         if not isinstance(value, str) or value not in allowed:
@@ -68,7 +73,10 @@ def check_parameters(given: dict[str, Any]) -> None:
 
 
 def _is_widths(given: Any) -> bool:
-    widths: list[Any] = list(given) if isinstance(given, Iterable) else [given]
+    try:
+        widths: list[Any] = list(given) if isinstance(given, Iterable) else [given]
+    except Exception:  # of a stranger's type, iterating may raise anything
+        return False
     return all(isinstance(n, Integral) and n is not True and int(n) > 0 for n in widths)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -65,7 +66,7 @@ class FTNNRegressor(RegressorMixin, Estimator):
 
     def predict(self, X: Any) -> Array:
         """The targets of each sample, (samples,) or (samples, targets), as they were given."""
-        outputs = self._outputs(X)
+        outputs = self._outputs(X).numpy()
         found = self.target_scaler_.inverse_transform(outputs)
         return found[:, 0] if self._flat else found
 
@@ -89,4 +90,6 @@ class FTNNRegressor(RegressorMixin, Estimator):
     def _validation_score(self, epoch: Epoch) -> float:
         # Targets have unit variance, and the loss is half the squared error, summed over them.
         assert epoch.test_loss is not None
+        if not math.isfinite(epoch.test_loss):
+            return -math.inf
         return 1 - 2 * epoch.test_loss / self.target_scaler_.n_features_in_

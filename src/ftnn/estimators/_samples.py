@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
+
+from ftnn.data._masked import unmasked
+from ftnn.training._problem import as_array
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -68,15 +72,23 @@ class Samples:
 
 def checked(estimator: Any, *data: Any, reset: bool, dtype: str, **how: Any) -> Any:
     """Arrays from X, or from X and y, as scikit-learn's `validate_data` has it; it knows no types."""
+    data = tuple(_readable(given, name) for name, given in zip(("X", "y"), data, strict=False))
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is an error, no warning
         return validate_data(estimator, *data, reset=reset, dtype=dtype, order="C", **how)
+
+
+def _readable(given: Any, name: str) -> Any:
+    """What scikit-learn would misread (it ignores masks), or leave to torch to fail at."""
+    return as_array(given, name) if isinstance(given, torch.Tensor) else unmasked(given, name)
 
 
 def checked_weights(given: Any, samples: int) -> Array:
     """Sample weights that were given, or ones: scaled so that they can count visits."""
     if given is None:
         return np.ones(samples)
-    weights = check_array(given, ensure_2d=False, dtype="float64", input_name="sample_weight")
+    weights = check_array(
+        unmasked(given, "sample_weight"), ensure_2d=False, dtype="float64", input_name="sample_weight"
+    )
     if weights.ndim != 1:
         raise ValueError(f"sample_weight must be one number for each sample, not of shape {weights.shape}")
     if len(weights) != samples:

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ftnn.data._masked import unmasked
 from ftnn.errors import DataError, FtnnError, ShapeError
 from ftnn.formula._expr import INPUT
 from ftnn.inspect._layers import Array, Fate, Listed, described, fate, layers_of, listed
@@ -149,6 +150,7 @@ def connections(net: nn.Module, x: Any = None) -> Census:
 
 
 def _samples(net: nn.Module, x: Any) -> Tensor:
+    unmasked(x, "x")
     first = next(net.parameters())
     try:
         samples = torch.as_tensor(x if isinstance(x, Tensor) else np.asarray(x)).to(first.device, first.dtype)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from ftnn.data._masked import unmasked
 from ftnn.errors import ShapeError
 from ftnn.formula._derive import lower
 from ftnn.formula._expr import Call, Expr, Number, Symbol, postorder
@@ -75,7 +76,7 @@ class Written:
 
     def __call__(self, x: Any) -> Array:
         """(…, in_features) → (…, out_features)."""
-        x = np.asarray(x, dtype=np.float64)
+        x = np.asarray(unmasked(x, "x"), dtype=np.float64)
         if x.ndim == 0 or x.shape[-1] != len(self.inputs):
             raise ShapeError(f"x must have the shape (…, {len(self.inputs)}); it has {x.shape}")
         rows = x.reshape(-1, len(self.inputs))

@@ -173,11 +173,13 @@ def loss_and_error(loss, out, samples, n, width, stride, lanes, rows, labels, ta
             label = labels[row]
             top = out[base]
             best = 0
+            finite = math.isfinite(top)
             for o in range(1, n):
+                finite = finite and math.isfinite(out[base + o])
                 if out[base + o] > top:
                     top = out[base + o]
                     best = o
-            right += best == label
+            right += finite and best == label  # outputs that are not finite name no class
             summed = 0.0
             for o in range(n):
                 summed += math.exp(np.float64(out[base + o]) - np.float64(top))

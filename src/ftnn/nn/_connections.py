@@ -13,7 +13,7 @@ from ftnn.errors import DTypeError, FtnnError, ShapeError
 from ftnn.formula import Function, Mixed, as_function, name_of
 from ftnn.kernels import BACKENDS, Backend, check_layout
 from ftnn.nn._matrices import Matrices
-from ftnn.nn._precision import autocast_dtype
+from ftnn.nn._precision import DTYPES, autocast_dtype
 
 AnyFunction = str | Function | Mixed
 
@@ -44,9 +44,10 @@ class Connections(nn.Module):
         in_features, out_features = size("in_features", in_features), size("out_features", out_features)
         if backend not in BACKENDS:
             raise FtnnError(f"backend={backend!r} is not known; allowed are {', '.join(BACKENDS)}")
-        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if dtype is not None and dtype not in DTYPES:
             raise DTypeError(
-                f"dtype={dtype!r} is not allowed: a trained parameter has a floating-point torch.dtype"
+                f"dtype={dtype!r} is not allowed; expected a floating-point dtype, "
+                f"one of {', '.join(map(str, DTYPES))}"
             )
         self.in_features = in_features
         self.out_features = out_features
@@ -225,9 +226,21 @@ def _fill(
 
 
 def _uniform(target: Tensor, bounds: tuple[float, float], generator: torch.Generator | None) -> None:
-    target.uniform_(*bounds, generator=generator)
+    low, high = bounds
+    _check_size(
+        f"the initial range ({low:g}, {high:g}), or its width,", (low, high, high - low), target.dtype
+    )
+    target.uniform_(low, high, generator=generator)
 
 
 def _chosen(target: Tensor, values: tuple[float, ...], generator: torch.Generator | None) -> None:
+    _check_size(f"a constant of {max(values, key=abs):g}", values, target.dtype)
     picks = torch.randint(len(values), target.shape, generator=generator, device=target.device)
     target.copy_(torch.tensor(values, dtype=target.dtype, device=target.device)[picks])
+
+
+def _check_size(what: str, numbers: tuple[float, ...], dtype: torch.dtype) -> None:
+    """Refuses numbers that a dtype would turn into infinities."""
+    largest = torch.finfo(dtype).max
+    if any(abs(number) > largest for number in numbers):
+        raise FtnnError(f"{what} does not fit {dtype}, whose largest number is {largest:.3g}")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-import torch
 from torch import Tensor, nn
 
 from ftnn import _atomic
@@ -19,6 +16,8 @@ from ftnn.errors import ModelFileError, ShapeError
 from ftnn.nn._connections import Connections
 from ftnn.nn._descriptions import build, describe
 from ftnn.nn._partial import Partial
+from ftnn.nn._precision import DTYPES
+from ftnn.nn._safetensors import MOST_TENSORS, as_path, digest, read
 
 FORMAT_VERSION = 1
 """Of the file format; a file of a newer one is refused."""
@@ -42,15 +41,19 @@ def save(module: nn.Module, path: str | os.PathLike[str], notes: Mapping[str, An
     except ModelFileError as error:
         raise ModelFileError(f"this {type(module).__name__} cannot be saved: {error}") from error
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
-    kept = json.dumps(dict(notes or {}))
+    try:
+        kept = json.dumps({} if notes is None else dict(notes))
+    except Exception as error:  # whatever a stranger's type raises
+        raise ModelFileError(f"notes={notes!r:.80} must be a mapping that JSON can hold: {error}") from error
     metadata = {
         "format": "ftnn",
         "version": str(FORMAT_VERSION),
         "model": description,
         "notes": kept,
-        "digest": _digest(description + kept, tensors),
+        "digest": digest(description + kept, tensors),
     }
-    _atomic.write_or_explain(Path(path), safetensors.torch.save(tensors, metadata), ModelFileError)
+    content = safetensors.torch.save(tensors, metadata)
+    _atomic.write_or_explain(as_path(path, ModelFileError), content, ModelFileError)
 
 
 def load(path: str | os.PathLike[str]) -> nn.Module:
@@ -76,7 +79,7 @@ def notes_of(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _checked(path: str | os.PathLike[str]) -> tuple[dict[str, str], dict[str, Tensor]]:
     """What is in a file, if it is one that `save` wrote and nobody changed."""
-    metadata, tensors = _read(path)
+    metadata, tensors = read(path, ModelFileError, "model file")
     version = metadata.get("version", "")
     if metadata.get("format") != "ftnn" or not re.fullmatch("[1-9][0-9]{0,8}", version):
         raise ModelFileError(f"{path} is a safetensors file, but not a model that ftnn.save wrote")
@@ -85,26 +88,18 @@ def _checked(path: str | os.PathLike[str]) -> tuple[dict[str, str], dict[str, Te
             f"{path} has the format version {version}, from a newer ftnn; "
             f"this one reads versions up to {FORMAT_VERSION}"
         )
-    if metadata.get("digest") != _digest(metadata.get("model", "") + metadata.get("notes", ""), tensors):
+    if metadata.get("digest") != digest(metadata.get("model", "") + metadata.get("notes", ""), tensors):
         raise ModelFileError(
             f"{path} was changed after it was saved: its digest does not fit its formulas and parameters"
         )
     return metadata, tensors
 
 
-def _digest(description: str, tensors: Mapping[str, Tensor]) -> str:
-    """Of the description and every tensor's name, dtype, shape and bytes."""
-    digest = hashlib.sha256(description.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
-        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
 def _fit(module: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
     """`module` with `tensors` in place of its own, dtype and all."""
     state = module.state_dict()
+    if len(state) > MOST_TENSORS:
+        raise ModelFileError(f"it has {len(state)} tensors; at most {MOST_TENSORS} are allowed")
     for name in sorted({*state, *tensors}):
         if name not in tensors:
             raise ModelFileError(f"{name} is missing")
@@ -116,8 +111,11 @@ def _fit(module: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
         if not state[name].is_floating_point():  # where connections stand
             if tensors[name].dtype != state[name].dtype:
                 raise ModelFileError(f"{name} is {tensors[name].dtype}, but should be {state[name].dtype}")
-        elif not tensors[name].is_floating_point():
-            raise ModelFileError(f"{name} is {tensors[name].dtype}, which is no floating-point dtype")
+        elif tensors[name].dtype not in DTYPES:
+            raise ModelFileError(
+                f"{name} is {tensors[name].dtype}, in which no layer computes; "
+                f"expected one of {', '.join(map(str, DTYPES))}"
+            )
     for prefix, part in module.named_modules():
         own = {
             tensors[f"{prefix}.{name}".lstrip(".")].dtype
@@ -134,28 +132,3 @@ def _fit(module: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
             except ShapeError as error:
                 raise ModelFileError(f"{prefix or 'the layer'}: {error}") from error
     return module
-
-
-# --- files ---
-
-
-def _read(path: str | os.PathLike[str]) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """A safetensors file's metadata and tensors; copies, which stay what they are when the file changes."""
-    try:
-        content = Path(path).read_bytes()
-    except FileNotFoundError as error:
-        raise ModelFileError(f"there is no file {path}") from error
-    except (OSError, ValueError) as error:
-        raise ModelFileError(f"cannot read {path}: {_reason(error)}") from error
-    try:
-        tensors = safetensors.torch.load(content)  # checks the header, which stands behind its length
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        return dict(header.get("__metadata__", {})), tensors
-    except Exception as error:  # safetensors raises kinds of its own, and torch others
-        raise ModelFileError(
-            f"{path} is not a whole model file: it is damaged, cut short or of another kind ({error})"
-        ) from error
-
-
-def _reason(error: OSError | ValueError) -> str:
-    return getattr(error, "strerror", None) or str(error)

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 HALF = (torch.bfloat16, torch.float16)
+DTYPES = (*HALF, torch.float32, torch.float64)
+"""Those that layers compute in."""
 
 
 def autocast_dtype(x: Tensor, own: torch.dtype) -> torch.dtype | None:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import safetensors
-import safetensors.numpy
+import safetensors.torch
+import torch
 
 from ftnn import _atomic
 from ftnn.errors import FtnnError
+from ftnn.nn._safetensors import digest, read
+from ftnn.training._arguments import quoted
 from ftnn.training._history import History
+from ftnn.training._plain import parse
 from ftnn.training._problem import Array
 
-VERSION = 1
+FORMAT = "ftnn checkpoint"
+VERSION = 2
+"""2 has a digest, and says what the run is; 1, of ftnn 0.1, has neither."""
+MOST_TOLD = 5
+"""Differences between two runs, in an error."""
 SECONDS_BETWEEN = 5.0
 """Epochs can be short: a checkpoint is written at most this often, and at the end of each stage."""
 
@@ -69,43 +79,86 @@ class Keeper(Protocol):
 
 
 class Checkpoint:
-    """A file that a run is kept in."""
+    """A file that a run is kept in.
 
-    def __init__(self, path: Path | None, configuration: str):
+    **Arguments:**
+
+    - `path`: the file; None keeps nothing.
+    - `identity`: everything that decides the run's result, as JSON. A run with another one is not resumed.
+    - `identity_in_0_1`: what files of ftnn 0.1 have in its place, a hash that does not cover optimizers.
+    """
+
+    def __init__(
+        self, path: Path | None, identity: Mapping[str, Any], identity_in_0_1: Callable[[], str] = lambda: ""
+    ):
         self.path = path
-        self.configuration = configuration
+        # As it comes back from a file: tuples are lists there.
+        self._identity: dict[str, Any] = json.loads(json.dumps(identity))
+        self._identity_in_0_1 = identity_in_0_1
         self._last = 0.0
         self._unwritten: State | None = None
 
     def load(self) -> State | None:
-        """What was kept, or None. Raises where the file is of another run."""
+        """What was kept, or None. Raises where the file is damaged, or of another run."""
         if self.path is None or not self.path.exists():
             return None
         try:
-            with safetensors.safe_open(str(self.path), framework="np") as file:
-                metadata: dict[str, str] = dict(file.metadata() or {})
-                arrays = {name: np.asarray(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
-        except Exception as error:  # safetensors raises kinds of its own
+            return self._load(self.path)
+        except FtnnError as error:
+            raise CheckpointError(f"{error}. Name another file, or remove it to start over.") from error
+
+    def _load(self, path: Path) -> State:
+        metadata, tensors = read(path, CheckpointError, "checkpoint")
+        version = metadata.get("version", "")
+        if metadata.get("format") != FORMAT or not re.fullmatch("[1-9][0-9]{0,8}", version):
+            raise CheckpointError(f"{path} is not a checkpoint of ftnn")
+        if int(version) > VERSION:
             raise CheckpointError(
-                f"{self.path} is not a checkpoint that can be read ({error}); name another file, or remove it"
-            ) from error
-        if metadata.get("format") != "ftnn checkpoint":
-            raise CheckpointError(f"{self.path} is not a checkpoint of ftnn; name another file")
-        if int(metadata.get("version", "0")) > VERSION:
-            raise CheckpointError(
-                f"{self.path} was written by a newer ftnn; this one reads versions up to {VERSION}"
+                f"{path} was written by a newer ftnn; this one reads checkpoints of versions up to {VERSION}"
             )
-        if metadata.get("configuration") != self.configuration:
-            raise CheckpointError(
-                f"{self.path} is the checkpoint of another run: its settings, network, data or first "
-                "parameters differ. Name another file, or remove it to begin anew."
-            )
+        # Files of 0.1 have none; any other without one has lost it.
+        has_digest = int(version) > 1 or "digest" in metadata
+        if has_digest and metadata.get("digest") != _digest(metadata, tensors):
+            raise CheckpointError(f"{path} is damaged: its digest does not fit its content")
+        if int(version) == 1:
+            self._compare_with_0_1(path, metadata.get("configuration", ""))
+        else:
+            self._compare(path, parse(dict, metadata.get("identity", ""), f"the identity in {path}"))
         parts: dict[str, dict[str, Array]] = {"net": {}, "engine": {}}
-        for name, array in arrays.items():
+        for name, tensor in tensors.items():
             kind, _, rest = name.partition("/")
-            parts[kind][rest] = array
-        position = Position(**json.loads(metadata["position"]))
-        return State(position, History.from_json(metadata["history"]), parts["net"], parts["engine"])
+            if kind not in parts:
+                raise CheckpointError(f"{path} has a tensor {name!r}, which belongs to nothing")
+            try:
+                parts[kind][rest] = tensor.numpy()
+            except TypeError as error:  # bfloat16, say
+                raise CheckpointError(f"{path} has a tensor {name!r} of {tensor.dtype}: {error}") from error
+        position = parse(Position, metadata.get("position", ""), f"the position in {path}")
+        history = parse(History, metadata.get("history", ""), f"the history in {path}")
+        return State(position, history, parts["net"], parts["engine"])
+
+    def _compare(self, path: Path, found: dict[str, Any]) -> None:
+        different = list(differences(found, self._identity))
+        if different:
+            rest = f"; and {len(different) - MOST_TOLD} more" if len(different) > MOST_TOLD else ""
+            raise CheckpointError(
+                f"{path} is the checkpoint of another run: {'; '.join(different[:MOST_TOLD])}{rest}"
+            )
+
+    def _compare_with_0_1(self, path: Path, found: str) -> None:
+        if found != self._identity_in_0_1():
+            raise CheckpointError(
+                f"{path} is the checkpoint of another run: its settings, network, data or first parameters "
+                "differ. It is of ftnn 0.1, which did not record which of them"
+            )
+        if self._identity.get("engine") == "torch":
+            now = self._identity.get("optimizer")
+            warnings.warn(
+                f"{path} is a checkpoint of ftnn 0.1, which did not record the optimizer. This run goes on "
+                f"with {'plain SGD' if now is None else quoted(now)}: make sure that it is the same one",
+                UserWarning,
+                stacklevel=2,
+            )
 
     def keep(self, state: State, *, now: bool) -> None:
         """Write the state, unless the last one is too recent and nothing asks for it now."""
@@ -122,14 +175,33 @@ class Checkpoint:
         state, self._unwritten = self._unwritten, None
         arrays = {f"net/{name}": array for name, array in state.net.items()}
         arrays |= {f"engine/{name}": array for name, array in state.engine.items()}
-        metadata: dict[str, Any] = {
-            "format": "ftnn checkpoint",
+        tensors = {name: torch.from_numpy(np.asarray(array, order="C")) for name, array in arrays.items()}
+        metadata = {
+            "format": FORMAT,
             "version": str(VERSION),
-            "configuration": self.configuration,
+            "identity": json.dumps(self._identity),
             "position": json.dumps(asdict(state.position)),
             "history": state.history.to_json(),
         }
-        whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        content = safetensors.numpy.save(whole, metadata)
+        metadata["digest"] = _digest(metadata, tensors)
+        content = safetensors.torch.save(tensors, metadata)
         _atomic.write_or_explain(self.path, content, CheckpointError, "the checkpoint ")
         self._last = time.monotonic()
+
+
+def _digest(metadata: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> str:
+    """Of all that a checkpoint holds, but for the digest itself."""
+    text = json.dumps({name: value for name, value in metadata.items() if name != "digest"}, sort_keys=True)
+    return digest(text, tensors)
+
+
+def differences(before: Any, now: Any, name: str = "") -> Iterator[str]:
+    """What differs between two JSON values, each with its name and both values."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in {**before, **now}:
+            yield from differences(before.get(key), now.get(key), f"{name}.{key}" if name else key)
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        for number, (old, new) in enumerate(zip(before, now, strict=True)):
+            yield from differences(old, new, f"{name}[{number}]")
+    elif before != now:
+        yield f"{name} was {quoted(before)} and is now {quoted(now)}"

@@ -18,7 +18,7 @@ from ftnn.errors import DataError, FtnnError, ModelFileError
 from ftnn.nn import Network, load, notes_of, save
 from ftnn.training._fit import fit
 from ftnn.training._history import History
-from ftnn.training._outcome import digest
+from ftnn.training._outcome import classes_of, digest, require_finite
 from ftnn.training._problem import Array
 from ftnn.training._settings import Settings
 from ftnn.training._streams import initialise
@@ -209,7 +209,10 @@ class Predictions:
 
 
 def predict(model: Path, data: str) -> Predictions:
-    """The answers of a model that `train` saved: for a table, or for a folder's test images."""
+    """The answers of a model that `train` saved: for a table, or for a folder's test images.
+
+    Raises `DataError` where the model's outputs are not finite: there is no answer in them.
+    """
     path = model / "model.safetensors" if model.is_dir() else model
     net, found = load(path), Preparation.of(notes_of(path), path)
     if not isinstance(net, Network):
@@ -226,10 +229,10 @@ def predict(model: Path, data: str) -> Predictions:
     if x.shape[1] != net.in_features:
         raise DataError(f"this model takes {net.in_features} features, but {data} has {x.shape[1]}")
     with torch.no_grad():
-        out = net(torch.as_tensor(x, dtype=net.output.weight.dtype))
+        out = require_finite(net(torch.as_tensor(x, dtype=net.output.weight.dtype)), f"the model {path}")
     if found.classes is None:
         return Predictions([float(value) for value in out[:, 0]], None, None, None)
-    answers = [found.classes[int(n)] for n in out.argmax(1)]
+    answers = [found.classes[int(n)] for n in classes_of(out)]
     accuracy = None if right is None else 100 * float(np.mean(np.array(answers) == right))
     return Predictions(answers, torch.softmax(out.double(), 1).numpy(), found.classes, accuracy)
 

@@ -14,12 +14,15 @@ from ftnn.kernels import cpu_available, program, signature
 from ftnn.nn import Activation, Partial, Transfer
 from ftnn.nn._connections import Connections
 from ftnn.nn._network import ACTIVATIONS
+from ftnn.training._arguments import one_of, quoted
+from ftnn.training._checkpoint import CheckpointError
+from ftnn.training._optimizers import MakeOptimizer, make, step
+from ftnn.training._outcome import classes_of
 from ftnn.training._problem import Array, Problem
 
 EngineName = Literal["auto", "compiled", "torch"]
 ENGINES: tuple[EngineName, ...] = ("auto", "compiled", "torch")
 Snapshot = dict[str, Array]
-MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
 class Steps(Protocol):
@@ -76,8 +79,9 @@ class Settings(Protocol):
 
 def choose(name: EngineName, module: nn.Module, settings: Settings, optimizer: MakeOptimizer | None) -> str:
     """The engine to take: compiled where it can do what is asked."""
-    if name not in ENGINES:
-        raise FtnnError(f"engine={name!r} is not known; allowed are {', '.join(ENGINES)}")
+    one_of("engine", name, ENGINES)
+    if optimizer is not None and not callable(optimizer):
+        raise FtnnError(f"optimizer={quoted(optimizer)} must be a function that makes one of parameters")
     reason = _why_not_compiled(module, settings, optimizer)
     if name == "compiled" and reason:
         raise FtnnError(f'engine="compiled" cannot be used: {reason}; engine="torch" can')
@@ -103,6 +107,22 @@ def _why_not_compiled(module: nn.Module, settings: Settings, optimizer: MakeOpti
     if any(isinstance(part, Partial) for part in module.modules()):
         return "a layer is only partially connected"
     return "" if cpu_available() else "LLVM cannot be loaded"
+
+
+def trained(layers: Sequence[nn.Module], output: nn.Linear) -> list[nn.Parameter]:
+    """The parameters that an engine with these layers trains, in order."""
+    return [p for module in (*layers, output) for p in module.parameters() if p.requires_grad]
+
+
+def check_like(found: Snapshot, wanted: Snapshot) -> None:
+    """Refuses arrays, from a checkpoint say, that are not those of this run in name, shape or dtype."""
+    for name in sorted({*found, *wanted}):
+        kinds = [
+            f"{a.dtype} {a.shape}" if a is not None else "missing"
+            for a in (found.get(name), wanted.get(name))
+        ]
+        if kinds[0] != kinds[1]:
+            raise CheckpointError(f"the checkpoint's array {name!r} is {kinds[0]}; expected {kinds[1]}")
 
 
 class CompiledEngine:
@@ -163,7 +183,9 @@ class CompiledEngine:
         return {name: array.copy() for name, array in self._arrays()}
 
     def restore(self, snapshot: Snapshot) -> None:
-        for name, array in self._arrays():
+        own = dict(self._arrays())
+        check_like(snapshot, own)
+        for name, array in own.items():
             array[:] = snapshot[name]
 
     @torch.no_grad()
@@ -200,16 +222,16 @@ class TorchEngine:
         problem: Problem,
         settings: Settings,
         optimizer: MakeOptimizer | None = None,
+        first_rate: float | None = None,
     ):
         self._layers, self._output, self._activate = layers, output, ACTIVATIONS[activation]
         self._problem, self._settings = problem, settings
         self._device = output.weight.device
         self._x, self._y = self._put(problem.x), self._put(problem.y)
         self._weights = None if problem.weights is None else self._put(problem.weights)
-        modules: list[nn.Module] = [*layers, output]
-        self._parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
-        self._optimizer = None if optimizer is None else optimizer(self._parameters)
-        self._first_rate: float | None = None
+        self._parameters = trained(layers, output)
+        self._optimizer = None if optimizer is None else make(optimizer, self._parameters)
+        self._first_rate = first_rate
         self._velocity = [torch.zeros_like(p) for p in self._parameters] if settings.momentum else []
 
     def _put(self, array: Array) -> Tensor:
@@ -239,7 +261,7 @@ class TorchEngine:
         out, wanted = self._output(self._hidden(self._x[rows])), self._y[rows]
         if self._problem.loss == "softmax":
             losses = nn.functional.cross_entropy(out, wanted, reduction="none")
-            right = int((out.argmax(1) == wanted).sum())
+            right = int((classes_of(out) == wanted).sum())
         else:
             losses, right = 0.5 * ((out - wanted) ** 2).sum(1), 0
         if self._weights is not None:
@@ -258,7 +280,7 @@ class TorchEngine:
             for parameter, grad in zip(self._parameters, clipped, strict=True):
                 parameter.grad = grad / samples
             self._scale_rates(rate)
-            self._optimizer.step()
+            step(self._optimizer)
             self._optimizer.zero_grad(set_to_none=True)
             return
         for number, (parameter, grad) in enumerate(zip(self._parameters, clipped, strict=True)):
@@ -269,12 +291,11 @@ class TorchEngine:
             parameter.sub_(grad, alpha=rate / samples)
 
     def _scale_rates(self, rate: float) -> None:
-        """An optimiser keeps its own rates; a schedule of ours scales them."""
+        """An optimiser keeps its own rates; a schedule of ours, which starts at `first_rate`, scales them."""
         assert self._optimizer is not None
-        self._first_rate = rate if self._first_rate is None else self._first_rate
         for group in self._optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])
-            group["lr"] = group["initial_lr"] * rate / self._first_rate
+            group["lr"] = group["initial_lr"] * rate / (self._first_rate or rate)
 
     @torch.no_grad()
     def _in_pieces(self, x: Array, compute: Callable[[Tensor], Tensor]) -> Array:
@@ -299,17 +320,27 @@ class TorchEngine:
 
     @torch.no_grad()
     def restore(self, snapshot: Snapshot) -> None:
-        for kind, tensors in (("p", self._parameters), ("v", self._velocity)):
-            for n, tensor in enumerate(tensors):
-                tensor.copy_(torch.from_numpy(snapshot[f"{kind}{n}"]))
+        own = {f"p{n}": p.detach() for n, p in enumerate(self._parameters)}
+        own |= {f"v{n}": v for n, v in enumerate(self._velocity)}
+        of_optimizer = {} if self._optimizer is None else self._optimizer_states(snapshot)
+        check_like(
+            {name: array for name, array in snapshot.items() if name not in of_optimizer},
+            {name: tensor.numpy(force=True) for name, tensor in own.items()},
+        )
+        for name, tensor in own.items():
+            tensor.copy_(torch.from_numpy(snapshot[name]))
         if self._optimizer is not None:
             self._optimizer.state.clear()
-            for name in (name for name in snapshot if name.startswith("o")):
-                number, _, key = name[1:].partition(".")
-                parameter = self._parameters[int(number)]
+            for name, (parameter, key) in of_optimizer.items():
                 # A count of steps stays where the optimiser keeps it, on the CPU.
                 value = torch.from_numpy(snapshot[name].copy())
                 self._optimizer.state[parameter][key] = value.to(parameter.device) if value.dim() else value
+
+    def _optimizer_states(self, snapshot: Snapshot) -> dict[str, tuple[nn.Parameter, str]]:
+        """Which entries are of the optimiser, and of which parameter and what they are."""
+        found = {name: name[1:].partition(".") for name in snapshot if name.startswith("o")}
+        known = {str(n): parameter for n, parameter in enumerate(self._parameters)}
+        return {name: (known[n], key) for name, (n, _, key) in found.items() if n in known and key}
 
     def write_back(self) -> None:
         """Nothing to do: the modules are what is trained."""
@@ -323,7 +354,9 @@ def make_engine(
     problem: Problem,
     settings: Any,
     optimizer: MakeOptimizer | None,
+    first_rate: float | None = None,
 ) -> Engine:
+    """`first_rate`: what the stage's learning rate begins with, even if the run is resumed at another."""
     if name == "compiled":
         return CompiledEngine(layers, output, activation, problem, settings)
-    return TorchEngine(layers, output, activation, problem, settings, optimizer)
+    return TorchEngine(layers, output, activation, problem, settings, optimizer, first_rate)

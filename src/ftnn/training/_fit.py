@@ -7,20 +7,22 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from ftnn.nn import Network
 from ftnn.nn._descriptions import describe
+from ftnn.nn._safetensors import as_path
 from ftnn.training import _engines
-from ftnn.training._checkpoint import Checkpoint
-from ftnn.training._engines import EngineName, MakeOptimizer
+from ftnn.training._arguments import callables
+from ftnn.training._checkpoint import Checkpoint, CheckpointError
+from ftnn.training._engines import EngineName
 from ftnn.training._history import History
+from ftnn.training._optimizers import MakeOptimizer
 from ftnn.training._outcome import digest
-from ftnn.training._problem import Loss, Problem, make_problem
+from ftnn.training._problem import Loss, problem_for
 from ftnn.training._progress import Reporter, reporter
 from ftnn.training._run import Callback, Run
-from ftnn.training._settings import Settings, Solver
+from ftnn.training._settings import Settings, Solver, as_pair
 
 
 def fit(
@@ -61,11 +63,14 @@ def fit(
     - `seed`: of all random streams: the orders of samples and the fresh output layers. To draw the hidden
         layers from it too, call [`ftnn.training.initialise`][] first.
     - `clip`: the largest allowed size of each parameter's gradient summed over the mini-batch.
-    - `checkpoint`: a file to keep the run in. If it is there, the run goes on from it.
-    - `callbacks`: called after each epoch with its record and the network; True ends the stage.
+    - `checkpoint`: a file to keep the run in. If it is there, the run goes on from it; it is refused where
+        anything that decides the result differs, the optimizer and its settings among them.
+    - `callbacks`: called after each epoch with its record and the network; True ends the stage. A checkpoint
+        does not know them: give a resumed run the same ones.
     - `solver`: `"layerwise"`: each hidden layer under a fresh output layer, those below frozen; then
         fine-tuning of everything (Newbob+/Train). `"joint"`: everything at once.
-    - `test`: (x, y) to measure on after each epoch. Nothing is chosen by it.
+    - `test`: (x, y) to measure on after each epoch. Nothing is chosen by it. A sample for which the outputs
+        are not finite counts as wrong; if there is one at the end, the run has failed.
     - `sample_weight`: (samples,).
     - `loss`: `"softmax"` or `"squared"`; by default the former for whole-numbered labels.
     - `momentum`, `weight_decay`: of the SGD. `optimizer`: makes another optimiser from parameters.
@@ -73,25 +78,18 @@ def fit(
 
     Returns the history. Failure is a result, not an error: see `history.failed` and `history.advice`.
     """
-    pair = (epochs, epochs) if isinstance(epochs, int) else (int(epochs[0]), int(epochs[1]))
+    pair = as_pair(epochs)
     settings = Settings(
         gamma, pair, batch_size, seed, clip, solver, momentum, weight_decay, fine_tuning_shift, threshold
     )
-    dtype = str(net.output.weight.dtype).removeprefix("torch.")
-    problem = make_problem(
-        x,
-        y,
-        inputs=net.in_features,
-        outputs=net.out_features,
-        dtype=dtype,
-        loss=loss,
-        weights=sample_weight,
-        test=test,
-    )
+    problem = problem_for(net, Network, x, y, loss=loss, weights=sample_weight, test=test)
     name = _engines.choose(engine, net, settings, optimizer)
-    path = None if checkpoint is None else Path(checkpoint)
-    configuration = _configuration(net, problem, settings, name) if path is not None else ""
-    run = Run(net, problem, settings, name, optimizer, Checkpoint(path, configuration), tuple(callbacks))
+    path = None if checkpoint is None else as_path(checkpoint, CheckpointError)
+    run = Run(
+        net, problem, settings, name, optimizer, Checkpoint(None, {}), callables("callbacks", callbacks)
+    )
+    if path is not None:
+        run.checkpoint = Checkpoint(path, _identity(run), lambda: _identity_in_0_1(run))
     total = sum(stage.epochs for stage in run.stages)
     with reporter(progress, total) as told:
         try:
@@ -101,7 +99,19 @@ def fit(
             raise
 
 
-def _configuration(net: Network, problem: Problem, settings: Settings, engine: str) -> str:
-    """What must be the same for a run to go on: settings, network, data, and the parameters it began with."""
-    parts = json.dumps([asdict(settings), engine, describe(net)], sort_keys=True)
-    return hashlib.sha256(f"{parts}{problem.digest()}{digest(net)}".encode()).hexdigest()
+def _identity(run: Run) -> dict[str, Any]:
+    """What must be the same for a run to go on: all that decides its result, but for callbacks."""
+    return {
+        **asdict(run.settings),
+        "engine": run.engine,
+        "optimizer": run.describe_optimizer(),
+        "network": describe(run.net),
+        "first parameters": digest(run.net),
+        "frozen": [name for name, p in run.net.named_parameters() if not p.requires_grad],
+        **run.problem.identity(),
+    }
+
+
+def _identity_in_0_1(run: Run) -> str:
+    parts = json.dumps([asdict(run.settings), run.engine, describe(run.net)], sort_keys=True)
+    return hashlib.sha256(f"{parts}{run.problem.digest_in_0_1()}{digest(run.net)}".encode()).hexdigest()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Literal
+
+from ftnn.training._plain import parse
 
 StageName = Literal["lwt", "ft", "joint"]
 
@@ -83,6 +85,5 @@ class History:
 
     @classmethod
     def from_json(cls, text: str) -> History:
-        given: dict[str, Any] = json.loads(text)
-        given["epochs"] = [Epoch(**epoch) for epoch in given["epochs"]]
-        return cls(**given)
+        """What `to_json` wrote. Raises `DataError` for anything else."""
+        return parse(cls, text, "the history")

@@ -6,8 +6,9 @@ import hashlib
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from ftnn.errors import DataError
 from ftnn.training._problem import Array, Loss, Problem
 
 
@@ -37,12 +38,43 @@ def loss_of_the_mean(problem: Problem) -> float:
     return float(0.5 * (weights @ squares).sum() / len(y))
 
 
+NO_CLASS = -1
+"""Says that a network names no class: it is no label, so it is never the right one."""
+
+
+def classes_of(outputs: Tensor) -> Tensor:
+    """The class that each row of a network's outputs, (samples, classes), stands for, (samples,).
+
+    That of the largest output, the first of equals; `NO_CLASS` where any output of the row is not finite.
+    Whatever counts or names classes asks here; compiled epochs (`kernels/_epoch.py`) do the same.
+    """
+    return torch.where(outputs.isfinite().all(1), outputs.argmax(1), NO_CLASS)
+
+
+def require_finite(outputs: Tensor, whose: str) -> Tensor:
+    """A network's outputs, (samples, out), if they can be told to a user as answers."""
+    lost = (~outputs.isfinite().all(1)).nonzero()[:, 0]
+    if len(lost):
+        raise DataError(
+            f"{whose} gives outputs that are not finite for {len(lost)} of {len(outputs)} rows "
+            f"(the first is row {int(lost[0])}, counted from 0), and so no answer for them"
+        )
+    return outputs
+
+
 def measure(outputs: Array, y: Array, loss: Loss) -> tuple[float | None, float]:
-    """(accuracy in percent or None, mean loss) of a network's linear outputs, (samples, out)."""
+    """(accuracy in percent or None, mean loss) of a network's linear outputs, (samples, out).
+
+    A row whose outputs are not finite is answered wrongly, and makes the loss NaN.
+    """
+    if len(outputs) == 0:
+        raise DataError("there are no samples to measure on")
     outputs = outputs.astype(np.float64)
-    if loss == "squared":
-        return None, float(0.5 * ((outputs - y) ** 2).sum(1).mean())
     with np.errstate(all="ignore"):
+        if loss == "squared":
+            return None, float(0.5 * ((outputs - y) ** 2).sum(1).mean())
         shifted = outputs - outputs.max(1, keepdims=True)
         losses = np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(y)), y]
-    return 100 * int((outputs.argmax(1) == y).sum()) / len(y), float(losses.mean())
+    classes = classes_of(torch.from_numpy(outputs)).numpy()
+    losses[classes == NO_CLASS] = np.nan
+    return 100 * int((classes == y).sum()) / len(y), float(losses.mean())

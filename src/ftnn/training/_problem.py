@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from ftnn.errors import DataError, ShapeError
+from ftnn.data._masked import unmasked
+from ftnn.errors import DataError, DTypeError, FtnnError, ShapeError
+from ftnn.nn import MemoryNetwork, Network
+from ftnn.training._arguments import one_of, quoted
 
 if TYPE_CHECKING:
     from ftnn.kernels._buffers import Samples
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Loss = Literal["softmax", "squared"]
+LOSSES: tuple[Loss, ...] = ("softmax", "squared")
 
 
 @dataclass(frozen=True)
@@ -60,13 +64,31 @@ class Problem:
     def targets(self) -> Array | None:
         return self.y if self.loss == "squared" else None
 
-    def digest(self) -> str:
-        """Of all that was given."""
+    def arrays(self) -> dict[str, Array]:
+        """All that was given, by name."""
+        every = {
+            "x": self.x,
+            "y": self.y,
+            "sample_weight": self.weights,
+            "test x": self.test_x,
+            "test y": self.test_y,
+        }
+        return {name: array for name, array in every.items() if array is not None}
+
+    def identity(self) -> dict[str, str]:
+        """What tells this problem from others: the loss, and of each array its dtype, shape and SHA-256."""
+        found: dict[str, str] = {"loss": self.loss}
+        for name, array in self.arrays().items():
+            content = hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
+            found[name] = f"{array.dtype} {array.shape} {content}"
+        return found
+
+    def digest_in_0_1(self) -> str:
+        """Of all that was given, as ftnn 0.1 wrote it into checkpoints."""
         digest = hashlib.sha256(f"{self.loss} {self.outputs}".encode())
-        for array in (self.x, self.y, self.weights, self.test_x, self.test_y):
-            if array is not None:
-                digest.update(f"{array.dtype} {array.shape}".encode())
-                digest.update(np.ascontiguousarray(array).data)
+        for array in self.arrays().values():
+            digest.update(f"{array.dtype} {array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
 
@@ -74,6 +96,21 @@ def _held(x: Array) -> Samples:
     from ftnn.kernels._buffers import Samples  # loads Numba, which only compiled epochs need
 
     return Samples.of(x, "float64" if x.dtype == np.float64 else "float32")
+
+
+def problem_for(net: Any, kind: type[Network] | type[MemoryNetwork], x: Any, y: Any, **more: Any) -> Problem:
+    """What a network, of this kind, is to learn; see `make_problem`."""
+    if not isinstance(net, kind):
+        raise FtnnError(f"a {kind.__name__} of ftnn.nn can be trained here, not {quoted(net)}")
+    weight = net.output.weight
+    if weight.is_meta:
+        raise FtnnError("the network is on the device meta: it has no parameters to train")
+    if weight.dtype not in (torch.float16, torch.float32, torch.float64):
+        raise DTypeError(
+            f"the network is {weight.dtype}; expected float32 or float64: convert it with .float()"
+        )
+    dtype = str(weight.dtype).removeprefix("torch.")
+    return make_problem(x, y, inputs=net.in_features, outputs=net.out_features, dtype=dtype, **more)
 
 
 def make_problem(
@@ -85,74 +122,94 @@ def make_problem(
     dtype: str,
     loss: Loss | None,
     weights: Any = None,
-    test: tuple[Any, Any] | None = None,
+    test: Any = None,
 ) -> Problem:
     """Check and convert what a user gave. Without a `loss`: softmax for whole numbers, else squared."""
     x = _samples(x, "x", inputs, dtype)
-    y = _array(y, "y")
-    if loss is None:
-        loss = "softmax" if y.dtype.kind in "iub" else "squared"
-    y = _wanted(y, "y", len(x), loss, outputs, dtype)
-    if len(x) == 0:
-        raise DataError("x has no samples; at least one is needed")
+    y = as_array(y, "y")
+    by_default: Loss = "softmax" if y.dtype.kind in "iub" else "squared"
+    chosen: Loss = by_default if loss is None else one_of("loss", loss, LOSSES)
+    y = _wanted(y, "y", len(x), chosen, outputs, dtype)
     if weights is not None:
-        weights = _array(weights, "sample weights").astype(dtype)
-        if weights.shape != (len(x),) or not np.isfinite(weights).all() or (weights < 0).any():
-            raise DataError(
-                f"sample weights must be {len(x)} finite numbers of 0 or more, not of shape {weights.shape}"
-            )
-    problem = Problem(x, y, loss, outputs, weights)
+        weights = as_array(weights, "sample_weight")
+        if weights.shape != (len(x),):
+            raise ShapeError(f"sample_weight has the shape {weights.shape}; expected {(len(x),)}")
+        weights = _finite(weights, "sample_weight", dtype)
+        if (weights < 0).any():
+            raise DataError(f"sample_weight has {weights.min():g}; expected numbers of 0 or more")
+    problem = Problem(x, y, chosen, outputs, weights)
     if test is None:
         return problem
+    if not isinstance(test, tuple | list) or len(test) != 2:
+        raise DataError(f"test={quoted(test)} must be a pair (x, y)")
     test_x = _samples(test[0], "the test x", inputs, dtype)
-    return replace(
-        problem,
-        test_x=test_x,
-        test_y=_wanted(_array(test[1], "the test y"), "the test y", len(test_x), loss, outputs, dtype),
-    )
+    test_y = _wanted(as_array(test[1], "the test y"), "the test y", len(test_x), chosen, outputs, dtype)
+    return replace(problem, test_x=test_x, test_y=test_y)
 
 
-def _array(given: Any, name: str) -> Array:
-    array = given.detach().cpu().numpy() if isinstance(given, torch.Tensor) else np.asarray(given)
+def as_array(given: Any, name: str) -> Array:
+    """An array of numbers from whatever a user gave."""
+    unmasked(given, name)
+    try:
+        array = _of_tensor(given) if isinstance(given, torch.Tensor) else np.asarray(given)
+    except Exception as error:  # rows of different lengths, sparse tensors, a stranger's __array__, …
+        raise DataError(f"{name} cannot be made into an array of numbers: {error}") from error
     if array.dtype.kind not in "iubf":
-        raise DataError(f"{name} must be numbers, not {array.dtype}")
+        raise DataError(f"{name} must be an array of numbers, not {quoted(given)} ({array.dtype})")
     return array
 
 
+def _of_tensor(tensor: torch.Tensor) -> Array:
+    if tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float32, torch.float64):
+        tensor = tensor.float()  # NumPy has none of the shorter ones, but float32 holds them all
+    return tensor.detach().cpu().numpy()
+
+
 def _samples(given: Any, name: str, inputs: int, dtype: str) -> Array:
-    array = _array(given, name)
+    array = as_array(given, name)
     if array.ndim != 2 or array.shape[1] != inputs:
         raise ShapeError(
             f"{name} must have the shape (samples, {inputs}), one column for each input of the network; "
             f"it has {array.shape}"
         )
-    array = np.ascontiguousarray(array, dtype=dtype)
-    if not np.isfinite(array).all():
-        row, column = np.argwhere(~np.isfinite(array))[0]
+    if len(array) == 0:
+        raise DataError(f"{name} has no samples; at least one is needed")
+    return _finite(array, name, dtype)
+
+
+def _finite(array: Array, name: str, dtype: str) -> Array:
+    """The array in the network's dtype, if it has no numbers but finite ones."""
+    with np.errstate(over="ignore"):
+        converted = np.ascontiguousarray(array, dtype=dtype)
+    if not np.isfinite(converted).all():
+        place = tuple(np.argwhere(~np.isfinite(converted))[0].tolist())
+        where = ", ".join(f"{axis} {n}" for axis, n in zip(("row", "column"), place, strict=False))
+        given = array[place]
+        why = f", which {dtype} cannot hold" if np.isfinite(given) else ""
         raise DataError(
-            f"{name} has a {array[row, column]} in row {row}, column {column}; only finite numbers can be "
-            "learned from: fill in or drop such rows"
+            f"{name} has a {given}{why} in {where}; only finite numbers can be learned from: "
+            "fill in or drop such rows"
         )
-    return array
+    return converted
 
 
 def _wanted(y: Array, name: str, samples: int, loss: Loss, outputs: int, dtype: str) -> Array:
-    if len(y) != samples or y.ndim == 0:
+    if y.ndim == 0 or len(y) != samples:
         raise ShapeError(f"{name} has {len(y) if y.ndim else 'no'} rows for {samples} samples")
     if loss == "softmax":
         if y.ndim != 1 or y.dtype.kind not in "iub":
             raise DataError(
                 f"{name} must be one whole-numbered label for each sample, not {y.dtype} of shape {y.shape}"
             )
-        if samples and (y.min() < 0 or y.max() >= outputs):
+        if y.min() < 0 or y.max() >= outputs:
             raise DataError(
                 f"{name} has labels from {y.min()} to {y.max()}; the network has {outputs} outputs, "
                 f"so allowed are 0 to {outputs - 1}"
             )
         return y.astype(np.int64)
-    y = (y[:, None] if y.ndim == 1 else y).astype(dtype)
-    if y.shape[1] != outputs:
-        raise ShapeError(f"{name} has {y.shape[1]} columns, but the network has {outputs} outputs")
-    if not np.isfinite(y).all():
-        raise DataError(f"{name} has numbers that are not finite")
-    return y
+    y = y[:, None] if y.ndim == 1 else y
+    if y.ndim != 2 or y.shape[1] != outputs:
+        raise ShapeError(
+            f"{name} has the shape {y.shape}; for {outputs} outputs expected {(samples, outputs)}"
+        )
+    return _finite(y, name, dtype)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from typing import IO, Any, Protocol
 
+from ftnn.errors import FtnnError
+from ftnn.training._arguments import quoted
 from ftnn.training._history import Epoch, StageName
 
 _TITLES = {"lwt": "layer-wise", "ft": "fine-tuning", "joint": "joint"}
@@ -108,6 +111,10 @@ def reporter(wanted: bool | str | Reporter | None, total_epochs: int) -> Any:
     """A reporter, as a context manager. True: bars on a terminal, lines elsewhere."""
     if wanted is None or wanted is False:
         return Silent()
-    if wanted is True or wanted == "auto":
+    if wanted is True or (isinstance(wanted, str) and wanted == "auto"):
         return Bars(total_epochs) if sys.stderr.isatty() else Lines()
-    return wanted
+    if not all(callable(getattr(wanted, name, None)) for name in ("begin", "advance", "end")):
+        raise FtnnError(
+            f"progress={quoted(wanted)} must be True, False, or an object like ftnn.training.Lines"
+        )
+    return wanted if hasattr(wanted, "__enter__") else nullcontext(wanted)

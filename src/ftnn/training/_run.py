@@ -6,17 +6,19 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from ftnn.nn import Network
+from ftnn.nn import Network, Transfer
 from ftnn.nn._network import reset_linear
 from ftnn.training import _engines
-from ftnn.training._checkpoint import Keeper, Position, State
-from ftnn.training._engines import Engine, MakeOptimizer
+from ftnn.training._checkpoint import CheckpointError, Keeper, Position, State
+from ftnn.training._engines import Engine, check_like, trained
 from ftnn.training._history import Epoch, History, StageName
+from ftnn.training._optimizers import MakeOptimizer, describe, make
 from ftnn.training._outcome import at_chance, loss_of_the_mean, measure
 from ftnn.training._problem import Array, Problem
 from ftnn.training._progress import Reporter
@@ -61,6 +63,10 @@ class Run:
         """Run from where the checkpoint is to the end of stage number `last`; None: to the end of all."""
         found = self.checkpoint.load()
         if found is not None:
+            if not 0 <= found.position.stage <= len(self.stages):
+                raise CheckpointError(
+                    f"the checkpoint is at stage {found.position.stage}; expected 0 to {len(self.stages)}"
+                )
             self.state = found
             self._load_net(found.net)
             if found.position.finished:
@@ -94,12 +100,27 @@ class Run:
 
     def _set_up(self, stage: Stage, problem: Problem) -> tuple[Engine, nn.Linear]:
         """The engine of a stage, and the output layer it trains."""
-        layers = self.net.layers if stage.layer == 0 else self.net.layers[stage.layer - 1 : stage.layer]
-        head = self.net.output if stage.layer == 0 else self._fresh_head(stage.layer)
+        layers, head = self._parts(stage)
         made = _engines.make_engine(
-            self.engine, layers, head, self.net.activation, problem, self.settings, self.optimizer
+            self.engine, layers, head, self.net.activation, problem, self.settings, self.optimizer, stage.rate
         )
         return made, head
+
+    def _parts(self, stage: Stage) -> tuple[tuple[Transfer, ...], nn.Linear]:
+        """The layers that a stage trains, and the output layer above them."""
+        if stage.layer == 0:
+            return self.net.layers, self.net.output
+        return self.net.layers[stage.layer - 1 : stage.layer], self._fresh_head(stage.layer)
+
+    def describe_optimizer(self) -> Any:
+        """The optimizer that each stage makes, as JSON; one for all where they are alike."""
+        if self.optimizer is None:
+            return None
+        each: list[Any] = []
+        for stage in self.stages:
+            parameters = trained(*self._parts(stage))
+            each.append(describe(make(self.optimizer, parameters), parameters))
+        return each[0] if all(one == each[0] for one in each) else each
 
     def _fresh_head(self, layer: int) -> nn.Linear:
         """A new output layer for a hidden one, drawn by seed."""
@@ -217,6 +238,12 @@ class Run:
         if not kept:
             return
         last = kept[-1]
+        if last.test_loss is not None and not math.isfinite(last.test_loss):
+            raise FailedError(
+                f"the final test loss is {last.test_loss}: the network's outputs are not finite on the test "
+                "data",
+                f"test data like those learned from, or a smaller gamma: {self.settings.gamma - 1:g}",
+            )
         if self.problem.loss == "squared":
             untrained = loss_of_the_mean(self.problem)
             if untrained == 0 or last.loss <= untrained:
@@ -241,6 +268,7 @@ class Run:
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.net.state_dict().items()}
 
     def _load_net(self, arrays: dict[str, Array]) -> None:
+        check_like(arrays, self._net_arrays())
         self.net.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
 
     def _keep(self, position: Position, engine: dict[str, Array], *, now: bool) -> None:

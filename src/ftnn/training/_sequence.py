@@ -16,9 +16,12 @@ from ftnn.kernels import program, signature
 from ftnn.nn import MemoryNetwork
 from ftnn.nn._network import ACTIVATIONS
 from ftnn.training import _engines
+from ftnn.training._arguments import callables, learning_rate, real, whole
 from ftnn.training._engines import EngineName
 from ftnn.training._history import Pass
-from ftnn.training._problem import Array, Loss, Problem, make_problem
+from ftnn.training._outcome import classes_of
+from ftnn.training._problem import Array, Loss, Problem, problem_for
+from ftnn.training._settings import checked_clip
 
 
 @dataclass
@@ -77,12 +80,11 @@ def fit_sequence(
     - `done`: how many of the passes the network has behind it; as each begins anew, any can be the first.
     - `callbacks`: called after each pass with its record and the network; True ends the training.
     """
-    if window < 1 or epochs < 0 or done < 0:
-        raise FtnnError(
-            f"window={window!r} must be 1 or more, and epochs={epochs!r} and done={done!r} 0 or more"
-        )
-    dtype = str(net.output.weight.dtype).removeprefix("torch.")
-    problem = make_problem(x, y, inputs=net.in_features, outputs=net.out_features, dtype=dtype, loss=loss)
+    window, epochs = whole("window", window, least=1), whole("epochs", epochs, least=0)
+    done, clip, called = whole("done", done, least=0), checked_clip(clip), callables("callbacks", callbacks)
+    gamma = real("gamma", gamma)
+    rate = learning_rate(gamma)
+    problem = problem_for(net, MemoryNetwork, x, y, loss=loss)
     name = _engines.choose(engine, net, _Settings(clip=clip), None)
     if window > 1:
         if engine == "compiled":
@@ -90,7 +92,7 @@ def fit_sequence(
                 f'engine="compiled" trains pair by pair, not with window={window}; engine="torch" does'
             )
         name = "torch"
-    run: Any = (_Compiled if name == "compiled" else _Torch)(net, problem, 2.0**gamma, clip, window)
+    run: Any = (_Compiled if name == "compiled" else _Torch)(net, problem, rate, clip, window)
     history = SequenceHistory(engine=name)
     for epoch in range(done + 1, epochs + 1):
         kept = run.snapshot()
@@ -103,9 +105,9 @@ def fit_sequence(
             break
         accuracy = 100 * right / len(problem.x) if problem.loss == "softmax" else None
         history.passes.append(Pass(epoch, float(losses.mean()), accuracy, time.perf_counter() - start))
-        if callbacks:
+        if called:
             run.write_back()
-            wishes = [callback(history.passes[-1], net) for callback in callbacks]  # all of them are called
+            wishes = [callback(history.passes[-1], net) for callback in called]  # all of them are called
             if any(wishes):
                 break
     run.write_back()
@@ -182,7 +184,7 @@ class _Torch:
             wanted = self._y[first : first + self._window]
             if self._problem.loss == "softmax":
                 each = nn.functional.cross_entropy(out, wanted, reduction="none")
-                right += int((out.argmax(1) == wanted).sum())
+                right += int((classes_of(out) == wanted).sum())
             else:
                 each = 0.5 * ((out - wanted) ** 2).sum(1)
             losses += each.tolist()

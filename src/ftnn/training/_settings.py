@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from numbers import Integral
+from typing import Any, Literal
+
+import numpy as np
 
 from ftnn.errors import FtnnError
+from ftnn.training._arguments import learning_rate, one_of, quoted, real, whole
 from ftnn.training._history import StageName
 
 Solver = Literal["layerwise", "joint"]
+SOLVERS: tuple[Solver, ...] = ("layerwise", "joint")
 
 
 @dataclass(frozen=True)
@@ -32,33 +37,53 @@ class Settings:
     """Fine-tuning halves its rate when the loss improves by less than this."""
 
     def __post_init__(self) -> None:
-        problems = [
-            (not math.isfinite(self.gamma), f"gamma={self.gamma!r} must be a finite number"),
-            (
-                len(self.epochs) != 2 or min(self.epochs) < 0,
-                f"epochs={self.epochs!r} must be two numbers of 0 or more",
+        checked = {
+            "gamma": real("gamma", self.gamma),
+            "epochs": as_pair(self.epochs),
+            "batch_size": whole("batch_size", self.batch_size, least=1),
+            "seed": whole("seed", self.seed, least=0),
+            "clip": checked_clip(self.clip),
+            "solver": one_of("solver", self.solver, SOLVERS),
+            "momentum": real(
+                "momentum", self.momentum, "a number of 0 or more and below 1", lambda given: 0 <= given < 1
             ),
-            (self.batch_size < 1, f"batch_size={self.batch_size!r} must be 1 or more"),
-            (self.seed < 0, f"seed={self.seed!r} must be 0 or more"),
-            (self.clip is not None and not self.clip > 0, f"clip={self.clip!r} must be above 0, or None"),
-            (
-                self.solver not in ("layerwise", "joint"),
-                f"solver={self.solver!r}: allowed are layerwise, joint",
+            "weight_decay": real(
+                "weight_decay",
+                self.weight_decay,
+                "a finite number of 0 or more",
+                lambda given: 0 <= given < math.inf,
             ),
-            (not 0 <= self.momentum < 1, f"momentum={self.momentum!r} must be in [0, 1)"),
-            (self.weight_decay < 0, f"weight_decay={self.weight_decay!r} must be 0 or more"),
-        ]
-        for wrong, message in problems:
-            if wrong:
-                raise FtnnError(message)
+            "fine_tuning_shift": real("fine_tuning_shift", self.fine_tuning_shift),
+            "threshold": real("threshold", self.threshold),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        learning_rate(self.gamma)
+        learning_rate(self.gamma, self.fine_tuning_shift)
 
     @property
     def rate(self) -> float:
-        return 2.0**self.gamma
+        return learning_rate(self.gamma)
 
     @property
     def fine_tuning_rate(self) -> float:
-        return 2.0 ** (self.gamma - self.fine_tuning_shift)
+        return learning_rate(self.gamma, self.fine_tuning_shift)
+
+
+def checked_clip(given: Any) -> float | None:
+    """The largest allowed size of a gradient; None, or infinity, for any."""
+    return None if given is None else real("clip", given, "a number above 0, or None", lambda clip: clip > 0)
+
+
+def as_pair(given: Any) -> tuple[int, int]:
+    """Epochs of layer-wise training and of fine-tuning; a single number is both."""
+    if isinstance(given, Integral):
+        given = (given, given)
+    is_sequence = isinstance(given, tuple | list) or (isinstance(given, np.ndarray) and given.ndim == 1)
+    if not is_sequence or len(given) != 2:
+        raise FtnnError(f"epochs={quoted(given)} must be a whole number, or two of them such as (15, 15)")
+    first, second = (whole("epochs", each, least=0) for each in given)
+    return first, second
 
 
 @dataclass(frozen=True)

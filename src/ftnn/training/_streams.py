@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from ftnn.errors import FtnnError
 from ftnn.nn import MemoryNetwork, Network
 from ftnn.nn._network import reset_linear
+from ftnn.training._arguments import quoted, whole
 
 
 class Purpose(IntEnum):
@@ -38,6 +40,9 @@ def torch_generator(seed: int, purpose: Purpose, layer: int) -> torch.Generator:
 
 def initialise(net: Network | MemoryNetwork, seed: int) -> None:
     """Draw a network's parameters by seed: each layer's do not depend on how many others there are."""
+    if not isinstance(net, Network | MemoryNetwork):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise FtnnError(f"a Network or MemoryNetwork of ftnn.nn can be drawn here, not {quoted(net)}")
+    seed = whole("seed", seed, least=0)
     layers = [net.memory] if isinstance(net, MemoryNetwork) else net.layers
     for number, layer in enumerate(layers):
         layer.reset_parameters(torch_generator(seed, Purpose.hidden, number))

@@ -1,0 +1,202 @@
+# pyright: reportUnknownLambdaType=false, reportUnknownParameterType=false
+"""Nonsense is refused with an `FtnnError` that quotes it, before anything is trained."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn, optim
+
+import ftnn
+from ftnn.errors import DataError, DTypeError, FtnnError, ShapeError
+from ftnn.nn import MemoryNetwork, Network
+from ftnn.training import digest, fit, fit_sequence, initialise
+from tests.training.problems import blobs, network
+
+X, Y = blobs(samples=20)
+MASKED = np.ma.masked_array(X, np.arange(100).reshape(20, 5) == 7)
+NOT_WHOLE: list[Any] = [
+    "15",
+    "",
+    b"1",
+    1.5,
+    2.0,
+    None,
+    True,
+    -1,
+    np.nan,
+    np.inf,
+    1j,
+    [],
+    {},
+    object(),
+    np.True_,
+]
+NOT_REAL: list[Any] = ["1", None, True, np.nan, 1j, [], {}, object(), np.ones(2), torch.ones(2), np.ma.masked]
+
+
+def nothing_trained(**given: Any) -> pytest.ExceptionInfo[FtnnError]:
+    net = given.setdefault("net", network("F03", (3,), dtype=torch.float32))
+    before = digest(net) if isinstance(net, nn.Module) else ""
+    with pytest.raises(FtnnError) as caught:
+        fit(**dict[str, Any]({"x": X, "y": Y, "epochs": (1, 1), **given}))
+    assert len(str(caught.value)) < 400
+    if isinstance(net, nn.Module):
+        assert digest(net) == before
+    return caught
+
+
+@pytest.mark.parametrize("name", ["batch_size", "seed", "epochs"])
+@pytest.mark.parametrize("given", NOT_WHOLE)
+def test_whole_numbers(name: str, given: Any):
+    assert f"{name}=" in str(nothing_trained(**{name: given}).value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [(1,), (1, 2, 3), "15", ("1", "5"), (1.5, 2), (True, 1), (1, None), (1, -1), [[1, 2], [3]],
+     np.ones((2, 2), int), np.array(3), {1, 2}],
+)  # fmt: skip
+def test_two_numbers_of_epochs(given: Any):
+    assert "epochs=" in str(nothing_trained(epochs=given).value)
+
+
+@pytest.mark.parametrize(
+    "name", ["gamma", "momentum", "weight_decay", "fine_tuning_shift", "threshold", "clip"]
+)
+@pytest.mark.parametrize("given", NOT_REAL)
+def test_real_numbers(name: str, given: Any):
+    if name != "clip" or given is not None:
+        assert f"{name}=" in str(nothing_trained(**{name: given}).value)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"gamma": 5000}, r"gamma=5000 gives a learning rate of 2\^5000, which is too large"),
+        ({"gamma": -5000}, r"2\^-5000, which is too small"),
+        ({"gamma": 10**400}, "gamma=1000.*must be a finite number"),
+        ({"fine_tuning_shift": 5000}, r"fine_tuning_shift=5000\) gives a learning rate of 2\^-5002"),
+        ({"weight_decay": np.inf}, "weight_decay=inf must be a finite number of 0 or more"),
+        ({"loss": "hinge"}, "loss='hinge' is unknown; expected one of softmax, squared"),
+        ({"solver": ["joint"]}, r"solver=\['joint'\] is unknown; expected one of layerwise, joint"),
+        ({"engine": np.ones(2)}, "engine=.* is unknown; expected one of auto, compiled, torch"),
+        ({"callbacks": print}, "callbacks=.* must be a sequence of callables"),
+        ({"callbacks": [5]}, r"callbacks=\[5\] must be a sequence of callables"),
+        ({"checkpoint": 5}, "5 is not a path"),
+        ({"progress": 5}, "progress=5 must be True, False"),
+        ({"net": nn.Linear(5, 3)}, r"a Network of ftnn\.nn can be trained here, not Linear"),
+        ({"net": None}, "not None"),
+        ({"net": network().to("meta")}, "device meta"),
+        ({"optimizer": 5}, "optimizer=5 must be a function"),
+        ({"optimizer": lambda p: None}, "it made None"),
+        ({"optimizer": lambda p: 1 / 0}, "failed to make an optimizer: division by zero"),
+        ({"optimizer": partial(optim.Adam, lr=-1)}, "failed to make an optimizer: Invalid learning rate"),
+        ({"optimizer": optim.LBFGS}, "LBFGS evaluates the loss itself"),
+        ({"optimizer": optim.SparseAdam}, "SparseAdam failed to make a step"),
+        ({"optimizer": lambda p: optim.SGD([nn.Parameter(torch.ones(1))])}, "parameters it was not given"),
+    ],
+)  # fmt: skip
+def test_each_is_quoted_with_what_was_expected(given: dict[str, Any], told: str):
+    if isinstance(given.get("net"), nn.Module):
+        with pytest.raises(FtnnError, match=told):
+            fit(x=X, y=Y, **given)
+    else:
+        nothing_trained(**given).match(told)
+
+
+def test_a_bfloat16_network_is_refused():
+    with pytest.raises(DTypeError, match=r"the network is torch\.bfloat16"):
+        fit(network(dtype=torch.bfloat16), X, Y)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "told"),
+    [
+        ({"test": (X[:0], Y[:0])}, DataError, "the test x has no samples"),
+        ({"test": ([], [])}, ShapeError, "the test x must have the shape"),
+        ({"test": (X, Y[:0])}, ShapeError, "the test y has 0 rows for 20 samples"),
+        ({"test": X}, DataError, r"must be a pair \(x, y\)"),
+        ({"test": 5}, DataError, r"test=5 must be a pair \(x, y\)"),
+        ({"test": (X,)}, DataError, r"must be a pair \(x, y\)"),
+        ({"test": (MASKED, Y)}, DataError, "the test x has masked entries"),
+        ({"x": MASKED}, DataError, r"x has masked entries \(1 of them\)"),
+        ({"x": list(MASKED)}, DataError, "x has masked entries"),
+        ({"y": np.ma.masked_array(Y, Y == 1)}, DataError, "y has masked entries"),
+        ({"sample_weight": np.ma.masked_array(np.ones(20), Y == 1)}, DataError, "sample_weight has masked"),
+        ({"x": [[1, 2], [3]]}, DataError, "x cannot be made into an array of numbers"),
+        ({"x": torch.ones(20, 5).to_sparse()}, DataError, "x cannot be made into an array of numbers"),
+        ({"x": torch.ones(20, 5, device="meta")}, DataError, "x cannot be made into an array of numbers"),
+        ({"x": torch.ones(20, 5).to_mkldnn()}, DataError, "x cannot be made into an array of numbers"),
+        ({"x": X * 1e39}, DataError, r"x has a -?[0-9.e+]+, which float32 cannot hold in row 0"),
+        ({"y": 5}, ShapeError, "y has no rows for 20 samples"),
+        ({"y": np.ones((20, 3, 1))}, ShapeError, r"y has the shape \(20, 3, 1\)"),
+        (
+            {"sample_weight": np.ones(19)},
+            ShapeError,
+            r"sample_weight has the shape \(19,\); expected",
+        ),
+        ({"sample_weight": -np.ones(20)}, DataError, "sample_weight has -1"),
+        ({"sample_weight": np.full(20, 1e39)}, DataError, "sample_weight has a 1e"),
+    ],
+)
+def test_data(given: dict[str, Any], error: type[FtnnError], told: str):
+    caught = nothing_trained(**given)
+    caught.match(told)
+    assert isinstance(caught.value, error)
+
+
+def test_numpys_numbers_short_floats_and_unmasked_arrays_are_fine():
+    one, two = network("F03", (3,)), network("F03", (3,))
+    fit(one, X.astype(np.float16), Y, gamma=-2, epochs=(1, 1), batch_size=4, seed=1)
+    half = torch.from_numpy(X.astype(np.float16)).requires_grad_()
+    given: dict[str, Any] = {"gamma": np.float32(-2), "epochs": np.array([1, 1]), "batch_size": np.int32(4)}
+    fit(two, np.ma.masked_array(half.detach().numpy()), Y, seed=np.uint8(1), **given)  # pyright: ignore[reportArgumentType]
+    assert digest(one) == digest(two)
+    assert fit(network(), half.detach().bfloat16(), Y, epochs=1).epochs
+
+
+def test_a_reporter_need_be_no_context_manager():
+    class Told:
+        def __init__(self) -> None:
+            self.ends = 0
+
+        def begin(self, *given: object) -> None: ...
+        def advance(self, *given: object) -> None: ...
+        def end(self, epoch: object) -> None:
+            self.ends += 1
+
+    told: Any = Told()
+    fit(network(), X, Y, epochs=(2, 1), progress=told)
+    assert told.ends == 3
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{name: value} for name in ("window", "epochs", "done") for value in NOT_WHOLE]
+    + [{"gamma": value} for value in (*NOT_REAL, 5000, -5000)]
+    + [{"clip": 0}, {"clip": "1"}, {"engine": 5}, {"callbacks": 5}, {"net": network()}, {"loss": "hinge"},
+       {"x": MASKED}, {"y": 5}],
+)  # fmt: skip
+def test_sequences_refuse_the_same(given: dict[str, Any]):
+    fine: dict[str, Any] = {"net": MemoryNetwork(5, 3, 3), "x": X, "y": Y, "epochs": 1}
+    with pytest.raises(FtnnError):
+        fit_sequence(**fine | given)
+
+
+@pytest.mark.parametrize("seed", NOT_WHOLE)
+def test_initialise_refuses_the_same(seed: Any):
+    with pytest.raises(FtnnError, match="seed="):
+        initialise(network(), seed)
+    wrong: Any = nn.Linear(2, 2)
+    with pytest.raises(FtnnError, match="not Linear"):
+        initialise(wrong, 0)
+
+
+def test_masks_are_not_ignored_when_connections_are_counted():
+    with pytest.raises(DataError, match="masked entries"):
+        ftnn.inspect.connections(Network(5, [3], 2), MASKED)
