@@ -132,5 +132,7 @@ def predict(
         for number, answer in enumerate(found.answers):
             shares = "" if table is None else "," + ",".join(f"{share:.6g}" for share in table[number])
             print(f"{answer}{shares}")
+    if found.note is not None:
+        print(found.note, file=sys.stderr)
     if found.accuracy is not None:
         print(f"accuracy {found.accuracy:.2f} %", file=sys.stderr)
