@@ -195,6 +195,10 @@ class TestFeatures:
         assert read_table(csv(tmp_path, "a,y\n1,u\n1.0,v\n"), "y").x.tolist() == [[1], [1]]
 
 
+def test_a_separator_in_quotes_separates_nothing(tmp_path: Path) -> None:
+    assert read_table(csv(tmp_path, '"a;b;c",y\n1,2\n'), "y").names == ("a;b;c",)
+
+
 def test_quotes_that_do_not_end_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot read"):
         read_table(csv(tmp_path, 'a,y\n1,"red\n2,blue\n'), "y")

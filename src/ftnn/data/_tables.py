@@ -125,7 +125,7 @@ def _table(
 def _read_csv(path: Path) -> list[_Column]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            sample = file.readline()
+            sample = re.sub(r'"[^"]*("|$)', "", file.readline())  # what is quoted separates nothing
             file.seek(0)
             separator = max(_SEPARATORS, key=sample.count)
             csv.field_size_limit(_MAX_FIELD)

@@ -239,7 +239,7 @@ def _reading(path: Path, place: str) -> Generator[None]:
 
 def _read_csv(path: Path) -> _Placed:
     try:
-        text = io.StringIO(path.read_text("utf-8-sig"), newline="")
+        text = io.StringIO(path.read_bytes().decode("utf-8-sig"), newline="")
         header, *lines = list(csv.reader(text, strict=True)) or [[]]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read: {error}") from error

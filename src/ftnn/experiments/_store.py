@@ -83,6 +83,7 @@ class Store:
 
     def __init__(self, path: str | os.PathLike[str], *, must_exist: bool = False):
         self.path = Path(path)
+        self._good: set[str] = set()
         if must_exist and not self.path.exists():
             raise StoreError(
                 f"there is no store {self.path}: name one with --store, or run `ftnn reproduce` first"
@@ -166,8 +167,12 @@ class Store:
 
     def done(self, keys: Iterable[str]) -> dict[str, bool]:
         """Which of these stages are done, and whether each went well. One that is damaged is not done."""
-        found = map(_row, self._all(f"SELECT {_COLUMNS} {_DONE}", json.dumps(list(keys))))
-        return {row.key: row.failed is None for row in found if isinstance(row, Row)}
+        found = self._all(f"SELECT key, failed {_DONE}", json.dumps(list(keys)))
+        # A good row stays as it is: the scheduler asks often, and each is looked at once.
+        unknown = [key for key, _ in found if key not in self._good]
+        if unknown:
+            self._good.update(row.key for row in self.rows(unknown))
+        return {key: failed is None for key, failed in found if key in self._good}
 
     def epochs(self, key: str) -> tuple[Epoch | Pass, ...]:
         """What a stage did, epoch by epoch; nothing where it was imported without."""
@@ -301,7 +306,9 @@ class Store:
                 "SET epochs = excluded.epochs, arrays = excluded.arrays WHERE arrays IS NULL",
                 (row.key, epochs, arrays),
             )
-        if self.done([row.key]):  # layers that came without their parameters are still to be trained
+        if self._all(
+            f"SELECT key {_DONE}", json.dumps([row.key])
+        ):  # layers that came without their parameters are still to be trained
             self._db.execute("DELETE FROM checkpoints WHERE key = ?", (row.key,))
             self._db.execute("DELETE FROM claims WHERE key = ?", (row.key,))
         return new == 1
