@@ -77,12 +77,14 @@ def _numbers(option: str, given: list[str] | None) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for each in given or ():
         name, equals, numbers = each.partition("=")
+        if name.strip() in found:
+            raise typer.BadParameter(f"{name.strip()!r} was given twice", param_hint=option)
         try:
             found[name.strip()] = [float(number) for number in numbers.split(",")]
         except ValueError:
             equals = ""
         if not equals:
-            raise typer.BadParameter(f"{text!r} is not of the form NAME=NUMBER,NUMBER", param_hint=option)
+            raise typer.BadParameter(f"{each!r} is not of the form NAME=NUMBER,NUMBER", param_hint=option)
     return found
 
 

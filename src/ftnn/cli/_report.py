@@ -46,7 +46,7 @@ def report(
 
 @reproduce.command("conic")
 def reproduce_conic(
-    problems: Annotated[str, typer.Option(metavar="NAME,…", help="Which, if not all.")] = "",
+    problems: Annotated[str | None, typer.Option(metavar="NAME,…", help="Which, if not all.")] = None,
     seeds: Annotated[str, typer.Option(metavar="0,1,…", help="Seeds.")] = "0",
     store: Annotated[
         Path, typer.Option(metavar="FILE", help="Where results are kept; made if it is not there.")

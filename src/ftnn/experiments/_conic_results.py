@@ -14,7 +14,7 @@ from ftnn.experiments._conic_figure import boundary
 from ftnn.experiments._conic_learned import learned_quadric, rays_again
 from ftnn.experiments._conic_problems import PROBLEMS, Array, Problem, Quadric
 from ftnn.experiments._conic_rays import RayCheck
-from ftnn.experiments._grids import seed_numbers, split
+from ftnn.experiments._grids import names, seed_numbers
 from ftnn.experiments._jobs import Job
 from ftnn.experiments._rows import Row
 from ftnn.experiments._store import Store
@@ -47,11 +47,11 @@ class ConicResult:
         return asdict(self)
 
 
-def conic_cells(problems: str = "", seeds: str = "0") -> list[ConicCell]:
-    """The problems of this list, with commas; all, if it is empty."""
-    names = split(problems) or list(PROBLEMS)
+def conic_cells(problems: str | None = None, seeds: str = "0") -> list[ConicCell]:
+    """The problems of this list, with commas; all, if there is none."""
+    chosen = list(PROBLEMS) if problems is None else names("--problems", problems)
     numbers = seed_numbers(seeds)
-    return list(dict.fromkeys(ConicCell(name, seed) for seed in numbers for name in names))
+    return list(dict.fromkeys(ConicCell(name, seed) for seed in numbers for name in chosen))
 
 
 def run_conic(store: Store, cells: Iterable[ConicCell]) -> list[ConicResult]:
