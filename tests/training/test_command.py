@@ -210,6 +210,8 @@ class TestBadInput:
         assert "solver" in self.fails("train", *data, "--solver", "x")
         assert "engine" in self.fails("train", *data, "--engine", "gpu")
         assert "1 or more" in self.fails("train", *data, "--layers", "0")
+        for option in ("--layers", "--width"):
+            assert "at most" in self.fails("train", *data, option, 10**20)
 
 
 class TestTables:

@@ -88,6 +88,8 @@ class Store:
             raise StoreError(
                 f"there is no store {self.path}: name one with --store, or run `ftnn reproduce` first"
             )
+        if self.path.exists() and not self.path.is_file():  # a folder, or a device that SQLite would write to
+            raise StoreError(f"{self.path} is not a file; name another with --store")
         try:
             self._db = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
             # A text that is not UTF-8 is damage to its own row, and no reason not to read the others.

@@ -19,6 +19,7 @@ from ftnn.errors import DataError, FormulaError, FtnnError
 from ftnn.experiments._conic_problems import PROBLEMS
 from ftnn.formula import Function, as_function, catalogue
 from ftnn.training import Settings
+from ftnn.training._sizes import check_sizes
 
 if TYPE_CHECKING:
     from ftnn.nn import Activation
@@ -60,10 +61,7 @@ class Cell:
         self.settings()
         if self.activation not in ACTIVATIONS:
             raise FtnnError(f"activation {self.activation!r} is unknown; expected {_list(ACTIVATIONS)}")
-        if self.hidden_layers < 1 or self.width < 1:
-            raise FtnnError(
-                f"{self.hidden_layers} hidden layers of {self.width} units: both must be 1 or more"
-            )
+        check_sizes(self.hidden_layers, self.width)
         images(self.data)
 
     def settings(self) -> Settings:

@@ -23,6 +23,7 @@ from ftnn.training._history import History
 from ftnn.training._outcome import digest
 from ftnn.training._problem import Array
 from ftnn.training._settings import Settings
+from ftnn.training._sizes import check_sizes
 from ftnn.training._streams import initialise
 
 HELD_OUT = 0.2
@@ -154,8 +155,7 @@ def train(
     """Train a network on data by name; with `out`, keep the model, the history and a checkpoint there."""
     start = time.perf_counter()
     Settings(gamma=gamma, seed=seed)  # refuses what is out of range before any data are read
-    if layers < 1 or width < 1:
-        raise FtnnError(f"--layers {layers} and --width {width} must be 1 or more")
+    check_sizes(layers, width)
     if out is not None:
         _make_folder(out)
     found = prepare(data, target, task, seed, samples)
