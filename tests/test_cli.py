@@ -247,7 +247,98 @@ def test_an_unknown_command_is_a_usage_error():
     assert run("function").exit_code == 2
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["reproduce", "mnist", "--functions", ""],
+        ["reproduce", "mnist", "--functions", " , "],
+        ["reproduce", "mnist", "--functions", "F03", "--functions", ","],
+        ["reproduce", "mnist", "--functions="],
+        ["reproduce", "mnist", "--activations", ""],
+        ["reproduce", "mnist", "--activations", ","],
+        ["reproduce", "mnist", "--layers", ""],
+        ["reproduce", "mnist", "--gammas", ","],
+        ["reproduce", "mnist", "--seeds", ""],
+        ["reproduce", "pi", "--hidden", ","],
+        ["reproduce", "pi", "--pairs", ""],
+        ["reproduce", "conic", "--problems", ""],
+        ["reproduce", "conic", "--problems", ","],
+        ["bench", "--functions", ""],
+        ["bench", "--functions", ","],
+        ["bench", "--workload", ""],
+        ["bench", "--workload", ","],
+        ["functions", "p*x", "--init", ""],
+        ["functions", "p*x", "--constant", ""],
+        ["train", "--out", ""],
+        ["train", "--data", ""],
+        ["train", "--function", ""],
+        ["report", "--out", ""],
+        ["store", "list", "--store", ""],
+    ],
+)
+def test_an_empty_value_is_a_mistake_and_never_means_everything(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def never(*given: Any, **named: Any) -> None:
+        raise AssertionError("it was run")
+
+    monkeypatch.chdir(tmp_path)
+    for place in ("ftnn.experiments._command._run", "ftnn.bench._command.run", "ftnn.training._command.fit"):
+        monkeypatch.setattr(place, never)
+    monkeypatch.setattr("ftnn.experiments._conic_results.run_conic", never)
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    option = next(word for word in arguments if word.startswith("--")).rstrip("=")
+    assert option in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_option_is_quoted_where_it_is_wrong_and_not_given_twice():
+    assert "'p 1' is not of the form" in " ".join(run("functions", "p*x", "--init", "p 1").stderr.split())
+    assert "given twice" in run("functions", "p*x", "--init", "p=1,2", "--init", "p=3,4").stderr
+
+
 # ---- for real
+
+
+def real(*arguments: str, **given: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ftnn", *arguments]
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, **given)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize(
+    "arguments", [["functions"], ["functions", "--json"], ["functions", "F12"], ["--help"], ["--version"]]
+)
+def test_output_that_cannot_be_written_is_an_error_on_one_line(arguments: list[str]):
+    with Path("/dev/full").open("w") as full:
+        result = real(*arguments, stdout=full)
+    assert result.returncode == 1
+    assert result.stderr == "error: cannot write to standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["functions"], ["functions", "--json"], ["--help"]])
+def test_a_reader_that_has_left_is_no_reason_to_say_anything(arguments: list[str], unbuffered: str):
+    reading, writing = os.pipe()
+    os.close(reading)
+    result = real(*arguments, stdout=writing, env={**os.environ, "PYTHONUNBUFFERED": unbuffered})
+    os.close(writing)
+    assert (result.returncode, result.stderr) == (1, "")
+
+
+def test_output_that_is_closed_is_an_error():
+    result = real("functions", preexec_fn=lambda: os.close(1))
+    assert result.returncode == 1
+    assert result.stderr == "error: cannot write to standard output: Bad file descriptor\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_what_is_said_beside_the_result_may_be_lost():
+    command = [sys.executable, "-m", "ftnn", "functions", WRONG]
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=full, text=True, check=False)
+    assert (result.returncode, result.stdout) == (2, "")
 
 
 def test_the_installed_command_works_in_a_pipe_and_without_unicode():

@@ -20,6 +20,9 @@ def write(path: Path, content: bytes, *, durable: bool = True) -> None:
     Raises `OSError`, and then the old file is as it was.
     """
     target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():  # /dev/null, a pipe: to be written to, and not replaced
+        target.write_bytes(content)
+        return
     temporary = target.parent / f".{target.name}.{os.urandom(8).hex()}"
     with open(temporary, "xb") as file:
         try:

@@ -141,10 +141,10 @@ def test_a_problem_is_a_task_with_a_key_of_its_own():
 
 
 def test_bad_names_and_seeds_are_refused():
-    with pytest.raises(FtnnError, match=r"'parabola' is not known: allowed are three-ellipses, learn"):
+    with pytest.raises(FtnnError, match=r"unknown conic problem 'parabola'; expected three-ellipses, learn"):
         conic_cells("parabola")
     with pytest.raises(FtnnError, match=r"--seeds 0,-1: '-1' is not allowed"):
-        conic_cells("", "0,-1")
+        conic_cells(None, "0,-1")
 
 
 def test_what_is_done_is_not_done_again(tmp_path: Path):

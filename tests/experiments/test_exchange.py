@@ -132,10 +132,10 @@ class TestCsv:
         [
             (("F12", "F99"), "line 5: 'F99'"),
             (("tanh", "tangent"), "line 5: activation 'tangent'"),
-            (("91.50", "191.50"), "191.50 is no accuracy"),
+            (("91.50", "191.50"), "ft_accuracy is 191.5; expected null or a number from 0 to 100"),
             (("91.50", ""), "must say why it failed"),
             (("-3", "minus three"), "minus three"),
-            (("0" * 64, "00"), "no SHA-256"),
+            (("0" * 64, "00"), "expected a SHA-256 digest"),
             (("gamma", "rate"), "has the columns hidden_layers, function, activation, rate"),
         ],
     )
@@ -196,7 +196,7 @@ def test_the_ending_says_what_to_write(store: Store, tmp_path: Path) -> None:
         export(store, tmp_path / "a.txt")
     with pytest.raises(FtnnError, match=r"must end in .csv or .parquet"):
         import_file(store, tmp_path / "a.txt")
-    with pytest.raises(FtnnError, match="allowed are mnist, custom, other, pi"):
+    with pytest.raises(FtnnError, match="expected mnist, custom, other, pi"):
         export(store, tmp_path / "a.csv", "all")  # pyright: ignore[reportArgumentType]
 
 

@@ -1,6 +1,8 @@
 """What the page says, from stores whose contents are known."""
 
+import fcntl
 import json
+import os
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -240,6 +242,17 @@ def test_conic_boundaries_are_drawn_and_checks_told(store: Store):
 
 
 # --- the command ---
+
+
+def test_a_pipe_is_written_to_and_not_replaced(store: Store, tmp_path: Path):
+    pipe = tmp_path / "pipe.md"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, 1 << 20)
+    write_report(store, pipe)
+    assert os.read(reading, 100).startswith(b"# Reproduction")
+    os.close(reading)
+    assert pipe.is_fifo()
 
 
 def test_the_command_writes_the_page_and_says_it_in_json(tmp_path: Path):

@@ -108,6 +108,13 @@ class TestBadFiles:
             Store(tmp_path / "no.sqlite", must_exist=True)
         assert not (tmp_path / "no.sqlite").exists()
 
+    def test_what_is_not_a_file_is_left_alone(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        for path in (tmp_path, tmp_path / "pipe"):
+            with pytest.raises(StoreError, match="is not a file"):
+                Store(path)
+        assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
     def test_a_missing_folder(self, tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="does the folder exist"):
             Store(tmp_path / "no" / "a.sqlite")

@@ -140,7 +140,7 @@ class TestGrids:
             ({"layers": "1,b"}, "'b'"),
             ({"gammas": "x"}, "best or all"),
             ({"gammas": "nan"}, "'nan'"),
-            ({"activations": "sigmoid"}, "allowed are logistic, relu, tanh"),
+            ({"activations": "sigmoid"}, "expected logistic, relu, tanh"),
             ({"seeds": "-1"}, "0 or more"),
             ({"layers": ","}, "names nothing"),
             ({"functions": ["p*tan(x)"]}, "--gammas all"),

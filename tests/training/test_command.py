@@ -162,7 +162,7 @@ class TestBadInput:
     def test_text_in_a_feature_column(self, tmp_path: Path) -> None:
         path = tmp_path / "t.csv"
         path.write_text("a,b,y\n1,x,0\n2,3,1\n")
-        assert "column 'b', row 1 has 'x', which is no number" in self.fails(
+        assert "column 'b', row 1 has 'x', which is not a number" in self.fails(
             "train", "--data", path, "--target", "y"
         )
 
@@ -210,3 +210,140 @@ class TestBadInput:
         assert "solver" in self.fails("train", *data, "--solver", "x")
         assert "engine" in self.fails("train", *data, "--engine", "gpu")
         assert "1 or more" in self.fails("train", *data, "--layers", "0")
+        for option in ("--layers", "--width"):
+            assert "at most" in self.fails("train", *data, option, 10**20)
+
+
+class TestTables:
+    """What a table says is learned and compared as it is spelled, or refused with its place."""
+
+    def write(self, path: Path, target: list[str], feature: str = "{}") -> Path:
+        rows = [f"{feature.format(n % 17)},{n * n % 23},{label}" for n, label in enumerate(target)]
+        path.write_text("\n".join(["a,b,y", *rows]))
+        return path
+
+    def train(self, tmp_path: Path, data: Path, *more: str) -> Any:
+        return invoke("train", "--data", data, "--target", "y", "--out", tmp_path / "out", *QUICK, *more)
+
+    def refuses(self, done: Any) -> str:
+        assert done.exit_code == 2, done.output
+        assert "Traceback" not in done.output
+        return " ".join(done.stderr.split())
+
+    def test_one_gap_in_numbers_does_not_make_classes_of_them(self, tmp_path: Path) -> None:
+        data = self.write(tmp_path / "t.csv", [str(n / 7) for n in range(59)] + ["nan"])
+        said = self.refuses(self.train(tmp_path, data))
+        assert "column 'y', row 60 is 'nan'" in said
+
+    def test_labels_come_back_as_they_are_spelled(self, tmp_path: Path) -> None:
+        data = self.write(tmp_path / "t.csv", ["007", "01", "1"] * 20)
+        assert self.train(tmp_path, data).exit_code == 0
+        answer = json.loads(invoke("predict", tmp_path / "out", data, "--json").stdout)
+        assert answer["classes"] == ["007", "01", "1"]
+        assert answer["accuracy"] is not None
+
+    def test_whole_numbers_are_classes_in_their_order(self, tmp_path: Path) -> None:
+        data = self.write(tmp_path / "t.csv", [str(n % 11) for n in range(60)])
+        assert self.train(tmp_path, data).exit_code == 0
+        notes = ftnn.nn.notes_of(tmp_path / "out" / "model.safetensors")
+        assert notes["preparation"]["classes"] == [str(n) for n in range(11)]
+
+    def test_labels_of_another_spelling_are_matched_and_named(self, tmp_path: Path) -> None:
+        data = self.write(tmp_path / "t.csv", [str(int(n * n % 23 > 10)) for n in range(90)])
+        self.train(tmp_path, data)
+        same = json.loads(invoke("predict", tmp_path / "out", data, "--json").stdout)
+        other = self.write(tmp_path / "o.csv", [f"{int(n * n % 23 > 10)}.0" for n in range(90)])
+        answered = invoke("predict", tmp_path / "out", other, "--json")
+        assert json.loads(answered.stdout) == same
+        assert same["accuracy"] > 60
+        assert "'1.0' was read as the class '1'" in " ".join(answered.stderr.split())
+
+    def test_labels_that_the_model_does_not_know_are_refused(self, tmp_path: Path) -> None:
+        data = self.write(tmp_path / "t.csv", ["red", "blue"] * 30)
+        self.train(tmp_path, data)
+        other = self.write(tmp_path / "o.csv", ["red", "Blue"] * 30)
+        said = self.refuses(invoke("predict", tmp_path / "out", other))
+        assert "column 'y', row 2 has the label 'Blue'" in said
+        assert "'blue', 'red'" in said
+
+    def test_a_number_that_two_classes_spell_is_refused(self, tmp_path: Path) -> None:
+        data = self.write(tmp_path / "t.csv", ["01", "1"] * 30)
+        self.train(tmp_path, data)
+        other = self.write(tmp_path / "o.csv", ["01", "1.0"] * 30)
+        assert "'1.0'" in self.refuses(invoke("predict", tmp_path / "out", other))
+
+    def test_answers_that_are_missing_are_missed_only_where_some_are_there(self, tmp_path: Path) -> None:
+        data = self.write(tmp_path / "t.csv", ["red", "blue"] * 30)
+        self.train(tmp_path, data)
+        empty = self.write(tmp_path / "o.csv", [""] * 60)
+        assert json.loads(invoke("predict", tmp_path / "out", empty, "--json").stdout)["accuracy"] is None
+        some = self.write(tmp_path / "s.csv", ["red", ""] * 30)
+        assert "column 'y', row 2 is empty" in self.refuses(invoke("predict", tmp_path / "out", some))
+
+    @pytest.mark.parametrize(
+        ("feature", "said"),
+        [
+            ("1e2{:02d}", "column 'a', row 1 is 1e200, which float32 cannot hold"),
+            ("1e-2{:02d}", "column 'a'"),
+        ],
+    )
+    def test_features_that_lose_their_differences_are_refused(
+        self, tmp_path: Path, feature: str, said: str
+    ) -> None:
+        data = self.write(tmp_path / "t.csv", ["red", "blue"] * 30, feature)
+        assert said in self.refuses(self.train(tmp_path, data))
+
+    def test_targets_that_lose_their_differences_are_refused(self, tmp_path: Path) -> None:
+        data = self.write(tmp_path / "t.csv", [f"1000000000{n:02d}.5" for n in range(60)])
+        assert "column 'y'" in self.refuses(self.train(tmp_path, data))
+
+    def test_a_feature_far_from_what_was_learned_is_refused(self, tmp_path: Path) -> None:
+        data = self.write(tmp_path / "t.csv", ["red", "blue"] * 30, "{}e-30")
+        assert self.train(tmp_path, data).exit_code == 0
+        other = tmp_path / "o.csv"
+        other.write_text("a,b\n1e-30,2\n1e30,2\n")
+        assert "column 'a', row 2" in self.refuses(invoke("predict", tmp_path / "out", other))
+
+    def test_a_column_that_never_changes_is_not_blown_up(self, tmp_path: Path) -> None:
+        """The standard deviation of equal numbers is not exactly zero."""
+        data = self.write(tmp_path / "t.csv", ["red", "blue"] * 30)
+        data.write_text("\n".join(
+            line if not n else "0.1," + line.partition(",")[2]
+            for n, line in enumerate(data.read_text().splitlines())
+        ))  # fmt: skip
+        assert self.train(tmp_path, data).exit_code == 0
+        notes = ftnn.nn.notes_of(tmp_path / "out" / "model.safetensors")
+        assert notes["preparation"]["scale"][0] == 1
+
+
+class TestNotes:
+    """What a model's file says of its inputs is checked before it is used."""
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("task", "guessing"),
+            ("classes", ["red", 5, "blue"]),
+            ("classes", ["red"]),
+            ("classes", "red"),
+            ("features", ["a", "b"]),
+            ("features", 5),
+            ("mean", [1, 2]),
+            ("mean", ["x"] * 5),
+            ("scale", [0.0] * 5),
+            ("scale", [float("nan")] * 5),
+            ("scale", None),
+            ("target", 5),
+        ],
+    )
+    def test_notes_that_make_no_sense(self, table: Path, tmp_path: Path, field: str, value: Any) -> None:
+        out = tmp_path / "out"
+        assert invoke("train", "--data", table, "--target", "colour", "--out", out, *QUICK).exit_code == 0
+        path = out / "model.safetensors"
+        notes = ftnn.nn.notes_of(path)
+        notes["preparation"][field] = value
+        ftnn.save(ftnn.load(path), path, notes=notes)
+        done = invoke("predict", out, table)
+        assert done.exit_code == 2, done.output
+        assert field in done.stderr
+        assert "Traceback" not in done.output

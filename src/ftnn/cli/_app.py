@@ -1,26 +1,32 @@
-"""The command itself, and how everything that it says is printed."""
+"""The command itself."""
 
 from __future__ import annotations
 
-import io
-import json
-import sys
-from typing import Annotated, Any, NoReturn
+from itertools import pairwise
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from typer.core import TyperGroup
 
 from ftnn import __version__
-from ftnn.errors import FormulaError, FtnnError, InterruptedByUserError
-
-_WIDE = 10_000  # columns: where nobody looks at a screen, nothing is folded
+from ftnn.cli._screen import fail, say, streams
+from ftnn.errors import FtnnError
 
 
 class Commands(TyperGroup):
     """Our own errors are for people: the message, and no traceback."""
+
+    def main(self, *args: Any, **given: Any) -> Any:
+        with streams():
+            return super().main(*args, **given)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """An empty value is a mistake, such as that of a script whose variable is not set: `--out "$DIR"`."""
+        given = args[: args.index("--")] if "--" in args else args
+        empty = [option for option, value in pairwise(given) if option.startswith("--") and value == ""]
+        for option in (*empty, *(arg[:-1] for arg in given if arg.startswith("--") and arg.endswith("="))):
+            raise typer.BadParameter("the value is empty", ctx, param_hint=option)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -58,7 +64,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"ftnn {__version__}")
+        say(f"ftnn {__version__}")
         raise typer.Exit
 
 
@@ -70,36 +76,3 @@ def main(
     ] = False,
 ) -> None:
     """Networks in which every connection is a trainable function instead of a weight."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that has no ∂ shows ?
-
-
-# --- out ---
-
-
-def show(shown: Table) -> None:
-    console = Console(highlight=False)
-    if console.is_terminal:
-        console.print(shown)
-        return
-    console.width = _WIDE
-    with console.capture() as captured:
-        console.print(shown)
-    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
-
-
-def show_json(document: dict[str, Any]) -> None:
-    print(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def fail(error: FtnnError) -> NoReturn:
-    """Say what is wrong, in red; a quoted formula and the carets under it are cut, and never folded."""
-    console = Console(stderr=True, highlight=False)
-    message = error.message if isinstance(error, FormulaError) else str(error)
-    console.print(Text(f"error: {message}", "red"), soft_wrap=not console.is_terminal)
-    if isinstance(error, FormulaError):
-        # Two columns before it, and an ellipsis at either end.
-        quoted = error.quoted(min(console.width - 4, 100)) if console.is_terminal else error.quoted()
-        console.print(Text(quoted, "red"), soft_wrap=True)
-    raise typer.Exit(130 if isinstance(error, InterruptedByUserError) else 2)

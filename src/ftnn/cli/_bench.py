@@ -21,8 +21,9 @@ def bench(
         ),
     ] = None,
     functions: Annotated[
-        str, typer.Option(metavar="F03,F12,…", help="What to measure, if not each workload's own choice.")
-    ] = "",
+        str | None,
+        typer.Option(metavar="F03,F12,…", help="What to measure, if not each workload's own choice."),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A with five functions, in under a minute.")] = False,
     compile: Annotated[
         bool, typer.Option("--compile/--no-compile", help="Whether torch.compile takes part.")
@@ -34,10 +35,11 @@ def bench(
 ) -> None:
     """Measure functions beside weights: ratios to a torch MLP, and to the same formulas in plain torch."""
     from ftnn.bench import bench  # only now: it loads compilers and data
+    from ftnn.experiments._grids import names
 
     bench(
-        [name for text in workload or () for name in text.split(",")],
-        [name for name in functions.split(",") if name],
+        [name for text in workload or () for name in names("--workload", text)],
+        [] if functions is None else names("--functions", functions),
         quick=quick,
         compile=compile,
         json=as_json,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
-from ftnn.cli._app import Commands, app, show, show_json
+from ftnn.cli._app import Commands, app
+from ftnn.cli._screen import say, show, show_json, text
 
 if TYPE_CHECKING:
     from ftnn.experiments._command import Line
+    from ftnn.experiments._rows import Damaged
 
 _StorePath = Annotated[
     Path, typer.Option("--store", metavar="FILE", help="Where results are kept; made if it is not there.")
@@ -146,12 +147,13 @@ def store_list(store: _StorePath = _DEFAULT, as_json: _Json = False) -> None:
     from ftnn.experiments import _command
 
     found = _command.contents(store)
+    tell_damaged(found.damaged)
     if as_json:
         show_json(found.as_json())
         return
     _show_lines(found.lines, False)
-    for text in found.summary():
-        print(text)
+    for line in found.summary():
+        say(line)
 
 
 @store.command("export")
@@ -175,14 +177,15 @@ def store_export(
     """Write results into a file that can be committed, and imported again."""
     from ftnn.experiments import _command
 
-    rows, left_out = _command.export_store(store, file, what, parameters)
-    print(f"{rows} rows in {file}")
+    rows, left_out, damaged = _command.export_store(store, file, what, parameters)
+    say(f"{rows} rows in {file}")
     if left_out:
-        print(
+        say(
             f"{left_out} stages with other settings than the paper's are not in it: --what other writes "
             "the cells of MNIST among them, and a .parquet has all",
-            file=sys.stderr,
+            beside=True,
         )
+    tell_damaged(damaged)
 
 
 @store.command("import")
@@ -194,7 +197,13 @@ def store_import(
     from ftnn.experiments import _command
 
     for file, (rows, new) in _command.import_into(store, files).items():
-        print(f"{file}: {rows} rows, {new} of them new")
+        say(f"{file}: {rows} rows, {new} of them new")
+
+
+def tell_damaged(damaged: Sequence[Damaged]) -> None:
+    """Say which rows of a store make no sense."""
+    for each in damaged:
+        say(f"damaged, and left out: {each}", beside=True)
 
 
 def _show_lines(lines: list[Line], as_json: bool) -> None:
@@ -219,7 +228,7 @@ def _show_lines(lines: list[Line], as_json: bool) -> None:
         return
     table = _table(*names, "")
     for *cells, failed in rows:
-        table.add_row(*map(Text, cells), Text(failed, "yellow"))
+        table.add_row(*map(text, cells), text(failed, "yellow"))
     show(table)
 
 
@@ -240,7 +249,7 @@ def _print_aligned(names: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
             cell.ljust(width) if name in _LEFT else cell.rjust(width)
             for name, cell, width in zip(names, row, widths, strict=True)
         ]
-        print("  ".join(parts).rstrip())
+        say("  ".join(parts).rstrip())
 
 
 def _table(*names: str) -> Table:

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
-from ftnn.cli._app import EXAMPLES, app, show, show_json
+from ftnn.cli._app import EXAMPLES, app
+from ftnn.cli._screen import show, show_json, text
 from ftnn.formula import Function, as_function, catalogue
 from ftnn.formula._explain import Explanation
 from ftnn.formula._function import Range
@@ -75,14 +75,16 @@ def _function(text: str, init: Mapping[str, list[float]], constants: Mapping[str
 def _numbers(option: str, given: list[str] | None) -> dict[str, list[float]]:
     """`["q=-10,10"]` as `{"q": [-10.0, 10.0]}`."""
     found: dict[str, list[float]] = {}
-    for text in given or ():
-        name, equals, numbers = text.partition("=")
+    for each in given or ():
+        name, equals, numbers = each.partition("=")
+        if name.strip() in found:
+            raise typer.BadParameter(f"{name.strip()!r} was given twice", param_hint=option)
         try:
             found[name.strip()] = [float(number) for number in numbers.split(",")]
         except ValueError:
             equals = ""
         if not equals:
-            raise typer.BadParameter(f"{text!r} is not of the form NAME=NUMBER,NUMBER", param_hint=option)
+            raise typer.BadParameter(f"{each!r} is not of the form NAME=NUMBER,NUMBER", param_hint=option)
     return found
 
 
@@ -96,7 +98,7 @@ def _catalogue_table() -> Table:
         ranges = "; ".join(f"{', '.join(names)} {where}" for where, names in by_range.items())
         constants = "; ".join(f"{n} of {_values(v)}" for n, v in function.choices.items())
         cells = (name, function.formula, ranges, constants, _computed(function.plan))
-        table.add_row(*map(Text, cells))  # as texts: brackets would be markup
+        table.add_row(*map(text, cells))
     return table
 
 
@@ -118,9 +120,9 @@ def _computed(plan: Plan) -> str:
 
 def _explained_table(explained: Explanation) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
-    for label, text in explained.lines():
+    for label, line in explained.lines():
         caution = label in _CAUTIONS or (label == "zero" and not explained.reaches_zero)
-        table.add_row(Text(label, "bold yellow" if caution else "bold cyan"), Text(text))
+        table.add_row(text(label, "bold yellow" if caution else "bold cyan"), text(line))
     return table
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from ftnn.cli._app import app, show, show_json
+from ftnn.cli._app import app
+from ftnn.cli._screen import say, show, show_json, text
 
 
 @app.command()
@@ -49,15 +48,15 @@ def inspect(
         show_json(found.document())
         return
     samples = "" if found.samples is None else f", on {found.samples:,} samples"
-    print(f"{found.kind}, {found.parameters:,} parameters{samples}")
+    say(f"{found.kind}, {found.parameters:,} parameters{samples}")
     show(_census_table(*found.census.table()))
     if found.outputs is not None:
-        for n, text in enumerate(found.inputs or ()):
-            print(f"x{n} = {text}")
-        for n, text in enumerate(found.outputs):
-            print(f"y{n} = {text}")
+        for n, written in enumerate(found.inputs or ()):
+            say(f"x{n} = {written}")
+        for n, written in enumerate(found.outputs):
+            say(f"y{n} = {written}")
     for path in found.written:
-        print(f"written: {path}", file=sys.stderr)
+        say(f"written: {path}", beside=True)
 
 
 def _census_table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
@@ -68,7 +67,7 @@ def _census_table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
         table = Table(box=None, pad_edge=False, show_header=False)
         for row in rows:
             for head, cell in zip(heads, row, strict=True):
-                table.add_row(Text(head, "bold cyan"), Text(cell, "bold" if head == "layer" else ""))
+                table.add_row(text(head, "bold cyan"), text(cell, "bold" if head == "layer" else ""))
         return table
     table = Table(*heads, box=None, pad_edge=False)
     table.columns[0].style = "bold cyan"
@@ -76,5 +75,5 @@ def _census_table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
         column.no_wrap = number != 1
         column.justify = "right" if number > 2 else "left"
     for row in rows:
-        table.add_row(*map(Text, row))  # as texts: brackets would be markup
+        table.add_row(*map(text, row))
     return table

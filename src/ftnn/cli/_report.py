@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
-from ftnn.cli._app import app, show, show_json
-from ftnn.cli._experiments import reproduce
+from ftnn.cli._app import app
+from ftnn.cli._experiments import reproduce, tell_damaged
+from ftnn.cli._screen import say, show, show_json, text
 
 _Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
 
@@ -31,13 +31,14 @@ def report(
 
     with Store(store, must_exist=True) as opened:
         made = write_report(opened, out)
+    tell_damaged(made.damaged)
     if as_json:
         show_json({"out": str(out), **made.to_dict()})
         return
     summary = made.summary
-    print(f"{out}: {summary.done} of the paper's {summary.cells} cells, {made.rows} stages")
+    say(f"{out}: {summary.done} of the paper's {summary.cells} cells, {made.rows} stages")
     if summary.median is not None and summary.share_within is not None:
-        print(
+        say(
             f"median difference {summary.median:.2f}; {summary.share_within:.1f} % within 1.0 point of the "
             "paper or better"
         )
@@ -45,7 +46,7 @@ def report(
 
 @reproduce.command("conic")
 def reproduce_conic(
-    problems: Annotated[str, typer.Option(metavar="NAME,…", help="Which, if not all.")] = "",
+    problems: Annotated[str | None, typer.Option(metavar="NAME,…", help="Which, if not all.")] = None,
     seeds: Annotated[str, typer.Option(metavar="0,1,…", help="Seeds.")] = "0",
     store: Annotated[
         Path, typer.Option(metavar="FILE", help="Where results are kept; made if it is not there.")
@@ -71,5 +72,5 @@ def reproduce_conic(
         column.justify = "right"
     for result in results:
         place = (result.problem, result.function, str(result.seed), f"{result.accuracy:.2f} %")
-        table.add_row(*map(Text, (*place, f"{result.seconds:.1f}")), Text(result.failed or "", "yellow"))
+        table.add_row(*map(text, (*place, f"{result.seconds:.1f}")), text(result.failed or "", "yellow"))
     show(table)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
-from ftnn.cli._app import app, show, show_json
+from ftnn.cli._app import app
+from ftnn.cli._screen import say, show, show_json, text
 
 if TYPE_CHECKING:
     from ftnn.training._command import Trained
@@ -97,10 +96,10 @@ def _trained_table(done: Trained) -> Table:
         table.add_row("the paper's", *map(_percent, done.paper))
     table.add_row("seconds", "", f"{result.seconds:.1f}")
     if done.model is not None:
-        table.add_row("kept in", Text(str(done.model.parent)))
+        table.add_row("kept in", text(str(done.model.parent)))
     if result.failed:
-        table.add_row(Text("failed", "bold yellow"), Text(result.failed))
-        table.add_row(Text("try", "bold yellow"), Text(done.history.advice or ""))
+        table.add_row(text("failed", "bold yellow"), text(result.failed))
+        table.add_row(text("try", "bold yellow"), text(done.history.advice or ""))
     return table
 
 
@@ -134,6 +133,8 @@ def predict(
     else:
         for number, answer in enumerate(found.answers):
             shares = "" if table is None else "," + ",".join(f"{share:.6g}" for share in table[number])
-            print(f"{answer}{shares}")
+            say(f"{answer}{shares}")
+    if found.note is not None:
+        say(found.note, beside=True)
     if found.accuracy is not None:
-        print(f"accuracy {found.accuracy:.2f} %", file=sys.stderr)
+        say(f"accuracy {found.accuracy:.2f} %", beside=True)

@@ -13,8 +13,9 @@ from ftnn.errors import FtnnError, InterruptedByUserError
 from ftnn.experiments import _exchange
 from ftnn.experiments._grids import mnist_cells, pi_cells
 from ftnn.experiments._local import LocalExecutor
+from ftnn.experiments._rows import Damaged, Row
 from ftnn.experiments._scheduler import Executor, run
-from ftnn.experiments._store import Row, Store, ended
+from ftnn.experiments._store import Store, ended
 from ftnn.experiments._tasks import Cell, PiCell, Task
 from ftnn.experiments._watch import watcher
 from ftnn.training import Pass
@@ -139,6 +140,8 @@ class Contents:
     """Processor time of all stages."""
     outdated: int
     """Stages of an earlier version of the results, which count for nothing else here."""
+    damaged: list[Damaged]
+    """Rows that make no sense, and count for nothing either."""
 
     def summary(self) -> list[str]:
         lwt, ft = self.stages.get("lwt", 0), self.stages.get("ft", 0)
@@ -159,27 +162,30 @@ class Contents:
             "curves": self.curves,
             "seconds": self.seconds,
             "outdated": self.outdated,
+            "damaged": [asdict(each) for each in self.damaged],
         }
 
 
 def contents(path: Path) -> Contents:
     with Store(path, must_exist=True) as store:
-        rows = store.rows()
-        outdated = store.count() - len(rows)
+        rows, damaged = store.survey()
+        outdated = store.count() - len(rows) - len(damaged)
     lines = [_line(cell, row) for cell, row in ended(rows)]
     lines.sort(
         key=lambda line: (line.cell.function, line.cell.activation, line.cell.hidden_layers, -line.cell.gamma)
     )
     kinds = Counter(str(row.task.kind) for row in rows)
-    return Contents(lines, dict(kinds), kinds["pi"], sum(row.seconds for row in rows), outdated)
+    return Contents(lines, dict(kinds), kinds["pi"], sum(row.seconds for row in rows), outdated, damaged)
 
 
-def export_store(path: Path, file: Path, what: Any, parameters: bool) -> tuple[int, int]:
-    """Returns how many rows were written, and how many cells were left out."""
+def export_store(path: Path, file: Path, what: Any, parameters: bool) -> tuple[int, int, list[Damaged]]:
+    """Returns how many rows were written, how many cells were left out, and which are damaged."""
+    damaged: list[Damaged] = []
     with Store(path, must_exist=True) as store:
-        return _exchange.export(store, file, what, parameters=parameters)
+        rows, left_out = _exchange.export(store, file, what, parameters=parameters, tell=damaged.append)
+    return rows, left_out, damaged
 
 
 def import_into(path: Path, files: Sequence[Path]) -> dict[Path, tuple[int, int]]:
     with Store(path) as store:
-        return {file: _exchange.import_file(store, file) for file in files}
+        return _exchange.import_files(store, files)

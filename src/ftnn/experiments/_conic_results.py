@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ftnn import _atomic
 from ftnn.errors import FtnnError
@@ -14,10 +14,11 @@ from ftnn.experiments._conic_figure import boundary
 from ftnn.experiments._conic_learned import learned_quadric, rays_again
 from ftnn.experiments._conic_problems import PROBLEMS, Array, Problem, Quadric
 from ftnn.experiments._conic_rays import RayCheck
-from ftnn.experiments._grids import seed_numbers, split
+from ftnn.experiments._grids import names, seed_numbers
 from ftnn.experiments._jobs import Job
-from ftnn.experiments._store import Row, Store
-from ftnn.experiments._tasks import ConicCell
+from ftnn.experiments._rows import Row
+from ftnn.experiments._store import Store
+from ftnn.experiments._tasks import ConicCell, Task
 from ftnn.experiments._versions import versions
 
 
@@ -46,11 +47,11 @@ class ConicResult:
         return asdict(self)
 
 
-def conic_cells(problems: str = "", seeds: str = "0") -> list[ConicCell]:
-    """The problems of this list, with commas; all, if it is empty."""
-    names = split(problems) or list(PROBLEMS)
+def conic_cells(problems: str | None = None, seeds: str = "0") -> list[ConicCell]:
+    """The problems of this list, with commas; all, if there is none."""
+    chosen = list(PROBLEMS) if problems is None else names("--problems", problems)
     numbers = seed_numbers(seeds)
-    return list(dict.fromkeys(ConicCell(name, seed) for seed in numbers for name in names))
+    return list(dict.fromkeys(ConicCell(name, seed) for seed in numbers for name in chosen))
 
 
 def run_conic(store: Store, cells: Iterable[ConicCell]) -> list[ConicResult]:
@@ -65,12 +66,18 @@ def run_conic(store: Store, cells: Iterable[ConicCell]) -> list[ConicResult]:
     return [found for row in store.rows(tasks) if (found := conic_result(store, row)) is not None]
 
 
-def conic_result(store: Store, row: Row) -> ConicResult | None:
+class HasParameters(Protocol):
+    def parameters(self, task: Task) -> dict[str, Any] | None:
+        """What was trained, as `Store.parameters` gives it."""
+        ...
+
+
+def conic_result(store: HasParameters, row: Row) -> ConicResult | None:
     """What a row says; None where it is about something else."""
     cell = row.task.cell
     if not isinstance(cell, ConicCell):
         return None
-    problem, arrays = PROBLEMS[cell.problem], store.arrays(row.key)
+    problem, arrays = PROBLEMS[cell.problem], store.parameters(row.task)
     return ConicResult(
         problem=cell.problem,
         title=problem.title,
@@ -93,10 +100,10 @@ def _rays(problem: Problem, arrays: Mapping[str, Array] | None, seed: int) -> Ra
     return rays_again(problem, arrays, seed) if arrays is not None and problem.kind == "rays" else None
 
 
-def figure(store: Store, result: ConicResult, *, alone: bool = False) -> str | None:
+def figure(store: HasParameters, result: ConicResult, *, alone: bool = False) -> str | None:
     """The boundary as SVG; None where there is none to draw."""
     cell = ConicCell(result.problem, result.seed)
-    arrays = store.arrays(cell.task().key) if result.kind != "rays" else None
+    arrays = store.parameters(cell.task()) if result.kind != "rays" else None
     return None if arrays is None else boundary(PROBLEMS[result.problem], arrays, result.seed, alone=alone)
 
 

@@ -31,17 +31,18 @@ def mnist_cells(
 ) -> list[Cell]:
     """The cells of these lists, written with commas; of the paper's 1,080 unless settings say otherwise.
 
+    Without any text in `functions`, they are all 20; a text that names none is an error, as in all lists.
     `gammas` may be `best`, the paper's choice for each cell, or `all`. Where the paper has no best γ, because
     all failed, `best` means all. A function of its own with other ranges has the same best γ.
     """
-    names = [name for text in functions for name in split(text)] or list(FUNCTIONS)
-    for name in names:
+    chosen_functions = [name for text in functions for name in names("--functions", text)]
+    for name in chosen_functions:
         function_of(name)
     depths = _numbers("--layers", layers, int, low=1)
-    chosen = split(activations)
+    chosen = names("--activations", activations)
     unknown = [name for name in chosen if name not in ACTIVATIONS]
     if unknown:
-        raise FtnnError(f"--activations {unknown[0]!r} is not known: allowed are {', '.join(ACTIVATIONS)}")
+        raise FtnnError(f"--activations {unknown[0]!r} is unknown; expected {', '.join(ACTIVATIONS)}")
     numbered = seed_numbers(seeds)
     rates = None
     if gammas not in ("best", "all"):
@@ -49,7 +50,7 @@ def mnist_cells(
     found: list[Cell] = []
     # Where the paper failed, six cells stand for one: they come last.
     last: list[Cell] = []
-    for seed, name, activation, depth in product(numbered, names, chosen, depths):
+    for seed, name, activation, depth in product(numbered, chosen_functions or FUNCTIONS, chosen, depths):
         values = rates or _gammas(gammas, name, activation, depth)
         cells = [Cell(name, activation, depth, float(gamma), seed, **settings) for gamma in values]  # pyright: ignore[reportArgumentType]
         (last if gammas == "best" and len(cells) > 1 else found).extend(cells)
@@ -89,11 +90,19 @@ def split(text: str) -> list[str]:
     return [part.strip() for part in re.split(r",(?![^\[\(]*[\]\)])", text) if part.strip()]
 
 
+def names(option: str, text: str) -> list[str]:
+    """The parts of what was given to an option. None at all is an error: it never stands for everything."""
+    found = split(text)
+    if not found:
+        raise FtnnError(f"{option} {text!r} names nothing; leave the option out to take its default")
+    return found
+
+
 def _numbers(
     option: str, text: str, kind: Callable[[str], _T], low: float | None = None, also: str = ""
 ) -> list[_T]:
     found: list[_T] = []
-    for part in split(text):
+    for part in names(option, text):
         try:
             number: Any = kind(part)
             if not abs(number) < 1e6 or (low is not None and number < low):
@@ -106,6 +115,4 @@ def _numbers(
                 + (f", {also}" if also else "")
             ) from None
         found.append(number)
-    if not found:
-        raise FtnnError(f"{option} {text!r} names nothing")
     return list(dict.fromkeys(found))

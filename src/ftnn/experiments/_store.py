@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sqlite3
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import safetensors.numpy
 
-from ftnn.errors import FtnnError
+from ftnn.errors import DataError, FtnnError
 from ftnn.experiments._jobs import Checkpoint, Kept, Outcome
+from ftnn.experiments._rows import (
+    Damaged,
+    Row,
+    check_first_layer,
+    from_json,
+    made,
+    now,
+    read_arrays,
+    read_epochs,
+)
 from ftnn.experiments._tasks import Cell, Task, as_text, task_of
 from ftnn.training import Epoch, Pass
 
@@ -49,27 +59,6 @@ class StoreError(FtnnError):
     """A store that cannot be opened, read or written."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """What is known of a stage that is done, without its epochs and parameters."""
-
-    key: str
-    task: Task
-    lwt_accuracy: float | None
-    ft_accuracy: float | None
-    loss: float | None
-    failed: str | None
-    advice: str | None
-    seconds: float
-    """Processor time of this stage."""
-    cell_seconds: float | None
-    """Of the whole cell, where this stage is its last: what it takes alone, with nothing shared."""
-    digest: str
-    versions: dict[str, str]
-    finished: str
-    """When, in UTC."""
-
-
 _COLUMNS = (
     "key, task, lwt_accuracy, ft_accuracy, loss, failed, advice, seconds, cell_seconds, digest, "
     "versions, finished"
@@ -81,17 +70,30 @@ _DONE = (
 )
 
 
+_DETAILS = "FROM details JOIN stages USING (key)"
+_SEAL = "sha256"
+"""The name in a checkpoint's notes under which the digest of all that it keeps stands."""
+_T = TypeVar("_T")
+Addition = tuple[Row, str | None, bytes | None]
+"""A row, its epochs as JSON, and its parameters as safetensors."""
+
+
 class Store:
     """A store; a context manager. `Store(path)` makes the file where there is none."""
 
     def __init__(self, path: str | os.PathLike[str], *, must_exist: bool = False):
         self.path = Path(path)
+        self._good: set[str] = set()
         if must_exist and not self.path.exists():
             raise StoreError(
                 f"there is no store {self.path}: name one with --store, or run `ftnn reproduce` first"
             )
+        if self.path.exists() and not self.path.is_file():  # a folder, or a device that SQLite would write to
+            raise StoreError(f"{self.path} is not a file; name another with --store")
         try:
             self._db = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
+            # A text that is not UTF-8 is damage to its own row, and no reason not to read the others.
+            self._db.text_factory = _decoded
             try:
                 self._open()
             except BaseException:
@@ -144,45 +146,74 @@ class Store:
         """All rows, or those of some keys, in the order in which they were finished.
 
         Those of an earlier version of the results (see `RESULTS`) are not among all: they are run again.
+        Rows that are damaged are never among them; `survey` says which they are.
         """
         if keys is None:
-            found = self._all(f"SELECT {_COLUMNS} FROM stages ORDER BY finished, key")
-            return [row for row in map(_row, found) if row.key == row.task.key]
-        wanted = json.dumps(list(keys))
+            return self.survey()[0]
         found = self._all(
             f"SELECT {_COLUMNS} FROM stages WHERE key IN (SELECT value FROM json_each(?)) "
             "ORDER BY finished, key",
-            wanted,
+            json.dumps(list(keys)),
         )
-        return [_row(each) for each in found]
+        return [row for row in map(_row, found) if isinstance(row, Row)]
+
+    def survey(self) -> tuple[list[Row], list[Damaged]]:
+        """All rows as `rows` gives them, and those that are damaged."""
+        found = [_row(each) for each in self._all(f"SELECT {_COLUMNS} FROM stages ORDER BY finished, key")]
+        good = [row for row in found if isinstance(row, Row) and row.key == row.task.key]
+        return good, [row for row in found if isinstance(row, Damaged)]
 
     def count(self) -> int:
         """How many stages there are, those of earlier versions of the results among them."""
         return self._all("SELECT count(*) FROM stages")[0][0]
 
     def done(self, keys: Iterable[str]) -> dict[str, bool]:
-        """Which of these stages are done, and whether each went well."""
+        """Which of these stages are done, and whether each went well. One that is damaged is not done."""
         found = self._all(f"SELECT key, failed {_DONE}", json.dumps(list(keys)))
-        return {key: failed is None for key, failed in found}
+        # A good row stays as it is: the scheduler asks often, and each is looked at once.
+        unknown = [key for key, _ in found if key not in self._good]
+        if unknown:
+            self._good.update(row.key for row in self.rows(unknown))
+        return {key: failed is None for key, failed in found if key in self._good}
 
     def epochs(self, key: str) -> tuple[Epoch | Pass, ...]:
         """What a stage did, epoch by epoch; nothing where it was imported without."""
-        found = self._all("SELECT epochs FROM details WHERE key = ?", key)
-        return read_epochs(found[0][0]) if found else ()
+        found = self._all(f"SELECT kind, epochs {_DETAILS} WHERE key = ?", key)
+        return tuple(made(self._intact(key, lambda: read_epochs(found[0][1], found[0][0])))) if found else ()
 
-    def all_epochs(self) -> dict[str, str]:
-        """The epochs of every stage as JSON; `read_epochs` reads them."""
-        return dict(self._all("SELECT key, epochs FROM details"))
+    def all_epochs(self) -> tuple[dict[str, list[dict[str, Any]]], list[Damaged]]:
+        """The epochs of every stage as plain data, and the stages whose epochs are damaged."""
+        good: dict[str, list[dict[str, Any]]] = {}
+        damaged: list[Damaged] = []
+        for key, kind, epochs in self._all(f"SELECT key, kind, epochs {_DETAILS}"):
+            try:
+                good[key] = read_epochs(epochs, kind)
+            except DataError as error:
+                damaged.append(Damaged(key, str(error)))
+        return good, damaged
 
     def arrays(self, key: str) -> dict[str, Any] | None:
         """The parameters that a stage trained; None where it was imported without."""
         found = self.arrays_as_bytes(key)
-        return None if found is None else safetensors.numpy.load(found)
+        return None if found is None else self._intact(key, lambda: read_arrays(found))
+
+    def parameters(self, task: Task) -> dict[str, Any] | None:
+        """The same for a task that ends a cell; those of another network are refused."""
+        found = self.arrays(task.key)
+        if found is not None:
+            self._intact(task.key, lambda: check_first_layer(task, found))
+        return found
 
     def arrays_as_bytes(self, key: str) -> bytes | None:
         """The same as a file of safetensors."""
         found = self._all("SELECT arrays FROM details WHERE key = ?", key)
         return found[0][0] if found else None
+
+    def _intact(self, key: str, read: Callable[[], _T]) -> _T:
+        try:
+            return read()
+        except DataError as error:
+            raise StoreError(f"the store {self.path}: stage {key} is damaged: {error}") from error
 
     def kept(self, task: Task) -> Kept | None:
         """A stage that is done, for those after it; None where it is not, or its parameters are not here."""
@@ -193,9 +224,16 @@ class Store:
         return Kept(epochs, rows[0].failed, rows[0].advice, arrays)
 
     def checkpoint(self, key: str) -> Checkpoint | None:
-        """A stage in hand."""
-        found = self._all("SELECT notes, arrays FROM checkpoints WHERE key = ?", key)
-        return Checkpoint(json.loads(found[0][0]), safetensors.numpy.load(found[0][1])) if found else None
+        """A stage in hand; None where there is none, or what was kept is damaged: then it starts again."""
+        for notes, arrays in self._all("SELECT notes, arrays FROM checkpoints WHERE key = ?", key):
+            try:
+                given = from_json(notes, "notes")
+                seal = given.pop(_SEAL, None)  # version 0.1 had none
+                if seal in (None, _sealed(given, arrays)):
+                    return Checkpoint(given, read_arrays(arrays))
+            except (DataError, TypeError, AttributeError):
+                return None
+        return None
 
     # --- writing ---
 
@@ -226,16 +264,22 @@ class Store:
     def add(self, row: Row, epochs: str | None, arrays: bytes | None) -> bool:
         """Add a row, its epochs as JSON and its parameters as safetensors. False where it was there already.
 
-        What an import without parameters left is completed by one with them.
+        What an import without parameters left is completed by one with them, and a damaged row replaced.
         """
-        return self.add_all([(row, epochs, arrays)]) == 1
+        return self.add_all([(row, epochs, arrays)]) == [True]
 
-    def add_all(self, rows: Iterable[tuple[Row, str | None, bytes | None]]) -> int:
-        """Add all of these rows or, where something goes wrong, none. Returns how many were new."""
+    def add_all(self, rows: Iterable[Addition]) -> list[bool]:
+        """Add all of these rows or, where something goes wrong, none. Returns which of them were new."""
         with self._writing():
-            return sum([self._insert(*each) for each in rows])
+            return [self._insert(*each) for each in rows]
 
-    def _insert(self, row: Row, epochs: str | None, arrays: bytes | None) -> int:
+    def _insert(self, row: Row, epochs: str | None, arrays: bytes | None) -> bool:
+        if row.key != row.task.key:
+            raise DataError(f"key is {row.key!r}; expected {row.task.key!r}, that of its task")
+        if epochs is not None:
+            read_epochs(epochs, row.task.kind)
+        if arrays is not None:
+            read_arrays(arrays)
         values = (
             row.key,
             as_text(row.task),
@@ -251,9 +295,12 @@ class Store:
             row.finished,
             row.task.kind,
         )
+        if row.key not in {each.key for each in self.rows([row.key])}:  # if it is there, it is damaged
+            for table in ("stages", "details"):
+                self._db.execute(f"DELETE FROM {table} WHERE key = ?", (row.key,))
         marks = ", ".join("?" * len(values))
         new = self._db.execute(
-            f"INSERT OR IGNORE INTO stages ({_COLUMNS}, kind) VALUES ({marks})", values
+            f"INSERT INTO stages ({_COLUMNS}, kind) VALUES ({marks}) ON CONFLICT (key) DO NOTHING", values
         ).rowcount
         if epochs is not None:
             self._db.execute(
@@ -261,15 +308,19 @@ class Store:
                 "SET epochs = excluded.epochs, arrays = excluded.arrays WHERE arrays IS NULL",
                 (row.key, epochs, arrays),
             )
-        self._db.execute("DELETE FROM checkpoints WHERE key = ?", (row.key,))
-        self._db.execute("DELETE FROM claims WHERE key = ?", (row.key,))
-        return new
+        if self._all(
+            f"SELECT key {_DONE}", json.dumps([row.key])
+        ):  # layers that came without their parameters are still to be trained
+            self._db.execute("DELETE FROM checkpoints WHERE key = ?", (row.key,))
+            self._db.execute("DELETE FROM claims WHERE key = ?", (row.key,))
+        return new == 1
 
     def keep(self, key: str, checkpoint: Checkpoint) -> None:
         """Keep a stage in hand, in place of what was kept of it."""
-        values = (key, json.dumps(checkpoint.notes), safetensors.numpy.save(checkpoint.arrays))
+        arrays = safetensors.numpy.save(checkpoint.arrays)
+        notes = json.dumps({**checkpoint.notes, _SEAL: _sealed(checkpoint.notes, arrays)})
         with self._writing():
-            self._db.execute("INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?)", values)
+            self._db.execute("INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?)", (key, notes, arrays))
 
     # --- who runs what ---
 
@@ -290,15 +341,14 @@ class Store:
         return found
 
     def _free(self, keys: list[str], owner: str) -> list[str]:
-        taken = self._all(
-            f"SELECT key {_DONE} UNION ALL SELECT key FROM claims "
+        claimed = self._all(
+            "SELECT key FROM claims "
             "WHERE key IN (SELECT value FROM json_each(?)) AND owner != ? AND until >= ?",
-            json.dumps(keys),
             json.dumps(keys),
             owner,
             time.time(),
         )
-        not_free = {key for (key,) in taken}
+        not_free = {*self.done(keys), *(key for (key,) in claimed)}
         return [key for key in keys if key not in not_free]
 
     def owners(self) -> list[str]:
@@ -359,28 +409,21 @@ def _patiently(action: Callable[[], object]) -> None:
             time.sleep(0.02)
 
 
-def read_epochs(text: str) -> tuple[Epoch | Pass, ...]:
-    given: list[dict[str, Any]] = json.loads(text)
-    return tuple(Epoch(**each) if "stage" in each else Pass(**each) for each in given)
+def _decoded(content: bytes) -> str:
+    return content.decode("utf-8", "surrogateescape")
 
 
-def _row(found: tuple[Any, ...]) -> Row:
-    key, task, lwt, ft, loss, failed, advice, seconds, cell_seconds, digest, versions, finished = found
-    made = task_of(task)
-    return Row(
-        key,
-        made,
-        lwt,
-        ft,
-        loss,
-        failed,
-        advice,
-        seconds,
-        cell_seconds,
-        digest,
-        json.loads(versions),
-        finished,
-    )
+def _sealed(notes: dict[str, Any], arrays: bytes) -> str:
+    return hashlib.sha256(json.dumps(notes, sort_keys=True).encode() + arrays).hexdigest()
+
+
+def _row(found: tuple[Any, ...]) -> Row | Damaged:
+    given = dict(zip(_COLUMNS.split(", "), found, strict=True))
+    try:
+        given["task"], given["versions"] = task_of(given["task"]), from_json(given["versions"], "versions")
+        return Row(**given)
+    except DataError as error:
+        return Damaged(str(given["key"]), str(error))
 
 
 def ended(rows: Iterable[Row]) -> Iterator[tuple[Cell, Row]]:
@@ -388,8 +431,3 @@ def ended(rows: Iterable[Row]) -> Iterator[tuple[Cell, Row]]:
     for row in rows:
         if row.task.kind == "ft" and isinstance(row.task.cell, Cell):
             yield row.task.cell, row
-
-
-def now() -> str:
-    """In UTC, as a row has it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from ftnn.errors import FtnnError
+from ftnn.errors import DataError, FormulaError, FtnnError
 from ftnn.experiments._conic_problems import PROBLEMS
 from ftnn.formula import Function, as_function, catalogue
 from ftnn.training import Settings
+from ftnn.training._sizes import check_sizes
 
 if TYPE_CHECKING:
     from ftnn.nn import Activation
@@ -48,14 +50,18 @@ class Cell:
     batch_size: int = 16
 
     def __post_init__(self) -> None:
+        given: Any = self.epochs
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise FtnnError(f"epochs is {given!r}; expected two whole numbers")
+        _are("text", function=self.function, activation=self.activation, data=self.data)
+        _are("number", gamma=self.gamma)
+        _are("whole number", hidden_layers=self.hidden_layers, seed=self.seed, width=self.width)
+        _are("whole number", batch_size=self.batch_size, lwt_epochs=given[0], ft_epochs=given[1])
         function_of(self.function)
         self.settings()
         if self.activation not in ACTIVATIONS:
-            raise FtnnError(f"activation {self.activation!r} is not known: allowed are {_list(ACTIVATIONS)}")
-        if self.hidden_layers < 1 or self.width < 1:
-            raise FtnnError(
-                f"{self.hidden_layers} hidden layers of {self.width} units: both must be 1 or more"
-            )
+            raise FtnnError(f"activation {self.activation!r} is unknown; expected {_list(ACTIVATIONS)}")
+        check_sizes(self.hidden_layers, self.width)
         images(self.data)
 
     def settings(self) -> Settings:
@@ -98,6 +104,8 @@ class PiCell:
     epochs: int = 5000
 
     def __post_init__(self) -> None:
+        _are("number", gamma=self.gamma)
+        _are("whole number", hidden=self.hidden, pairs=self.pairs, seed=self.seed, epochs=self.epochs)
         if min(self.hidden, self.pairs, self.epochs) < 1 or self.seed < 0:
             raise FtnnError(
                 f"{self.hidden} hidden units, {self.pairs} pairs, {self.epochs} epochs, seed {self.seed}: "
@@ -124,8 +132,10 @@ class ConicCell:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        _are("text", problem=self.problem)
+        _are("whole number", seed=self.seed)
         if self.problem not in PROBLEMS:
-            raise FtnnError(f"conic problem {self.problem!r} is not known: allowed are {_list(PROBLEMS)}")
+            raise FtnnError(f"unknown conic problem {self.problem!r}; expected {_list(PROBLEMS)}")
         if self.seed < 0:
             raise FtnnError(f"seed {self.seed}: it must be 0 or more")
 
@@ -181,8 +191,12 @@ class Task:
     @property
     def chain(self) -> tuple[Task, ...]:
         """All stages that lead to this one, the first layer's first; this one is not among them."""
+        found: list[Task] = []
         before = self.before
-        return () if before is None else (*before.chain, before)
+        while before is not None:
+            found.append(before)
+            before = before.before
+        return tuple(reversed(found))
 
     @property
     def epochs(self) -> int:
@@ -204,16 +218,34 @@ class Task:
         return f"LWT {depth}" if self.kind == "lwt" else f"FT of {depth}"
 
 
-def task_of(text: str) -> Task:
-    """The task that `as_text` wrote."""
-    given: dict[str, Any] = json.loads(text)
-    kind: Kind = given.pop("kind")
-    if kind == "pi":
-        return Task(kind, PiCell(**given))
-    if kind == "conic":
-        return Task(kind, ConicCell(**given))
-    first, second = given.pop("epochs")
-    return Task(kind, Cell(**given, epochs=(first, second)))
+def task_of(text: Any) -> Task:
+    """The task that `as_text` wrote. Raises `DataError` for all else."""
+    shown = f"task is {text!r:.100}"
+    try:
+        given: Any = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        raise DataError(f"{shown}; expected JSON") from None
+    kind: Any = given.pop("kind", None) if isinstance(given, dict) else None
+    made = _CELLS.get(str(kind))
+    if made is None:
+        raise DataError(f"{shown}; expected an object whose kind is {_list(_CELLS)}")
+    known = {field.name: field.default is MISSING for field in fields(made)}
+    if not {name for name, needed in known.items() if needed} <= given.keys() <= known.keys():
+        raise DataError(f"{shown}; expected the fields {_list(known)}")
+    if made is Cell and isinstance(given.get("epochs"), list):
+        given["epochs"] = tuple(given["epochs"])
+    try:
+        return Task(kind, made(**given))
+    except FtnnError as error:
+        raise DataError(f"task: {reason_of(error)}") from error
+
+
+_CELLS: Mapping[str, type[AnyCell]] = {"lwt": Cell, "ft": Cell, "pi": PiCell, "conic": ConicCell}
+
+
+def reason_of(error: FtnnError) -> str:
+    """What an error says, on one line: a formula's place is of no use where the formula is not shown."""
+    return f"{error.text!r}: {error.message}" if isinstance(error, FormulaError) else str(error)
 
 
 def as_text(task: Task) -> str:
@@ -260,8 +292,9 @@ def named(text: str) -> str:
 def images(data: str) -> int | None:
     """How many training images `mnist:N` names; None: all."""
     name, colon, number = data.partition(":")
-    if name != "mnist" or (colon and not (number.isdecimal() and 5 <= int(number) <= 60_000)):
-        raise FtnnError(f"data {data!r} is not known: allowed are mnist, and mnist:N with N from 5 to 60000")
+    is_count = number.isascii() and number.isdecimal() and len(number) < 20 and 5 <= int(number) <= 60_000
+    if name != "mnist" or (colon and not is_count):
+        raise FtnnError(f"data {data!r} is unknown; expected mnist, or mnist:N with N from 5 to 60000")
     return int(number) if colon else None
 
 
@@ -275,6 +308,18 @@ def with_chains(tasks: Iterable[Task]) -> Mapping[str, Task]:
         for part in (*task.chain, task):
             found.setdefault(part.key, part)
     return found
+
+
+def _are(kind: str, **values: Any) -> None:
+    """Refuse values of another type: cells are made from files, too."""
+    for name, value in values.items():
+        is_right = {
+            "text": isinstance(value, str),
+            "whole number": type(value) is int,
+            "number": type(value) in (int, float) and math.isfinite(value),
+        }
+        if not is_right[kind]:
+            raise FtnnError(f"{name} is {value!r:.60}; expected a {kind}")
 
 
 def _list(names: Iterable[str]) -> str:

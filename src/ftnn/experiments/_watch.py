@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import IO, Any
 
+from ftnn._printable import printable
 from ftnn.experiments._conic_learned import POINTS
 from ftnn.experiments._jobs import Outcome, Progress
 from ftnn.experiments._tasks import Cell, ConicCell, PiCell, Task
@@ -150,7 +151,7 @@ class Live(_Counting):
             if progress is not None:
                 accuracy = "" if progress.accuracy is None else f"{progress.accuracy:.2f}"
                 cells = [f"{progress.epoch}/{task.epochs}", f"{progress.loss:.4f}", accuracy]
-            table.add_row(*map(Text, (str(task.cell), task.title, *cells)))
+            table.add_row(*map(Text, (printable(str(task.cell)), task.title, *cells)))
         return table
 
     def started(self, task: Task) -> None:
@@ -182,11 +183,11 @@ def _ending(task: Task, outcome: Outcome) -> str:
     shown = "" if accuracy is None else f"{accuracy:.2f} %"
     failed = f"failed: {outcome.failed}" if outcome.failed else ""
     parts = (shown, failed, f"{outcome.seconds:.1f} s")
-    return f"{task.cell}, {task.title}: " + ", ".join(part for part in parts if part)
+    return printable(f"{task.cell}, {task.title}: " + ", ".join(part for part in parts if part))
 
 
 def _loss(task: Task, reason: str) -> str:
-    return f"{task.cell}, {task.title}: {reason}; it is run again"
+    return printable(f"{task.cell}, {task.title}: {reason}; it is run again")
 
 
 def _time(seconds: float) -> str:

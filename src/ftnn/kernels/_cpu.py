@@ -44,8 +44,10 @@ def _many_zeros(x: Tensor) -> bool:
 
 @lru_cache(maxsize=256)
 def _reordered(program: Program) -> tuple[tuple[Expr, ...], int]:
-    """What kernels multiply in another order than is written: factors of x alone or of matrices alone, and how
-    many of them one product has."""
+    """What kernels multiply in another order than is written, and how many of these one product has.
+
+    Each of them depends on x alone or on matrices alone.
+    """
     found: dict[Expr, None] = {}
     degree = 0
     for part in postorder(lower(kernel_form(program), "llvm")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from ftnn import _atomic
 from ftnn.data import Preparation, idx_directory, mnist, read_table
 from ftnn.data._paper import paper_accuracies
 from ftnn.data._preparation import Task
+from ftnn.data._tables import listed, read_to_predict, same_number
 from ftnn.errors import DataError, FtnnError, ModelFileError
 from ftnn.nn import Network, load, notes_of, save
 from ftnn.training._fit import fit
@@ -21,6 +23,7 @@ from ftnn.training._history import History
 from ftnn.training._outcome import classes_of, digest, require_finite
 from ftnn.training._problem import Array
 from ftnn.training._settings import Settings
+from ftnn.training._sizes import check_sizes
 from ftnn.training._streams import initialise
 
 HELD_OUT = 0.2
@@ -58,18 +61,18 @@ def prepare(
         return Prepared(found, x, y, images.test_images, images.test_labels)
     if target is None:
         raise DataError(f"--data {data} is a table: say with --target which column is to be learned")
-    table = read_table(data, target)
+    table = read_table(data, target, task=task)
     assert table.target is not None
     y = table.target
-    chosen: Task = task or ("regression" if y.dtype.kind == "f" else "classification")
+    chosen: Task = "regression" if y.dtype.kind == "f" else "classification"
     classes = None
     if chosen == "classification":
         names, y = np.unique(y, return_inverse=True)
         classes = tuple(map(str, names.tolist()))
         if len(classes) < 2:
             raise DataError(f"the column {target!r} has one class only: there is nothing to tell apart")
-    elif y.dtype.kind not in "if":
-        raise DataError(f"the column {target!r} has texts: its task is classification")
+    else:
+        _still_differ(data, (target,), y[:, None], y[:, None])
     if len(y) < 2:
         raise DataError(f"{data} has {len(y)} row; at least 2 are needed, to learn from and to test on")
     order = np.random.default_rng([seed, 7]).permutation(len(y))
@@ -77,10 +80,24 @@ def prepare(
     test, train = order[:held], order[held:]
     train = train[: _allowed(samples, len(train))]
     mean, scale = table.x[train].mean(0), table.x[train].std(0)
-    scale[scale == 0] = 1.0
+    # Rounding leaves equal numbers with a deviation just above 0.
+    scale[(scale == 0) | (np.ptp(table.x[train], 0) == 0)] = 1.0
     found = Preparation(chosen, classes, table.names, target, tuple(mean.tolist()), tuple(scale.tolist()))
     x = found.inputs(table.x)
+    _still_differ(data, table.names, table.x[train], x[train])
     return Prepared(found, x[train], y[train], x[test], y[test])
+
+
+def _still_differ(data: str, names: Sequence[str], given: Array, made: Array) -> None:
+    """Refuse columns whose numbers differ but are all one to a network, which computes in float32."""
+    lost = (np.ptp(given, 0) > 0) & (np.ptp(made.astype(np.float32), 0) == 0)
+    if lost.any():
+        column = int(np.argmax(lost))
+        low, high = given[:, column].min(), given[:, column].max()
+        raise DataError(
+            f"{data}: column {names[column]!r} goes from {float(low)!r} to {float(high)!r}, which "
+            "is a single number in float32; rescale it, or subtract what its numbers have in common"
+        )
 
 
 def _allowed(samples: int | None, there: int) -> int:
@@ -138,8 +155,7 @@ def train(
     """Train a network on data by name; with `out`, keep the model, the history and a checkpoint there."""
     start = time.perf_counter()
     Settings(gamma=gamma, seed=seed)  # refuses what is out of range before any data are read
-    if layers < 1 or width < 1:
-        raise FtnnError(f"--layers {layers} and --width {width} must be 1 or more")
+    check_sizes(layers, width)
     if out is not None:
         _make_folder(out)
     found = prepare(data, target, task, seed, samples)
@@ -206,6 +222,8 @@ class Predictions:
     classes: tuple[str, ...] | None
     accuracy: float | None
     """In percent, where the data have the right answers too."""
+    note: str | None = None
+    """What to know about the accuracy."""
 
 
 def predict(model: Path, data: str) -> Predictions:
@@ -217,15 +235,26 @@ def predict(model: Path, data: str) -> Predictions:
     net, found = load(path), Preparation.of(notes_of(path), path)
     if not isinstance(net, Network):
         raise ModelFileError(f"{path} holds a {type(net).__name__}, not a Network")
+    if found.classes is not None and len(found.classes) != net.out_features:
+        raise ModelFileError(
+            f"{path} notes {len(found.classes)} classes, but its network has {net.out_features} outputs"
+        )
     right: Array | None = None
+    note = None
     if found.features is None:
         if data != "mnist" and not Path(data).is_dir():
             raise DataError(f"this model takes images: name a folder of IDX files or mnist, not {data}")
         images = mnist() if data == "mnist" else idx_directory(data)
         x, right = images.test_images, images.test_labels.astype(str)
+    elif found.classes is None:
+        x = found.inputs(read_table(data, None, found.features).x)
     else:
-        table = _table_for(found, data)
-        x, right = found.inputs(table.x), None if table.target is None else table.target.astype(str)
+        table = read_to_predict(data, found.target, found.features)
+        x = found.inputs(table.x)
+        if table.target is not None:
+            right, note = _as_classes(
+                table.target.astype(str), found.classes, f"{data}: column {found.target!r}"
+            )
     if x.shape[1] != net.in_features:
         raise DataError(f"this model takes {net.in_features} features, but {data} has {x.shape[1]}")
     with torch.no_grad():
@@ -234,15 +263,26 @@ def predict(model: Path, data: str) -> Predictions:
         return Predictions([float(value) for value in out[:, 0]], None, None, None)
     answers = [found.classes[int(n)] for n in classes_of(out)]
     accuracy = None if right is None else 100 * float(np.mean(np.array(answers) == right))
-    return Predictions(answers, torch.softmax(out.double(), 1).numpy(), found.classes, accuracy)
+    return Predictions(answers, torch.softmax(out.double(), 1).numpy(), found.classes, accuracy, note)
 
 
-def _table_for(found: Preparation, data: str) -> Any:
-    """The table, with its target where it has that column."""
-    assert found.features is not None
-    if found.target is None or found.classes is None:
-        return read_table(data, None, found.features)
-    try:
-        return read_table(data, found.target, found.features)
-    except DataError:
-        return read_table(data, None, found.features)
+def _as_classes(labels: Array, classes: tuple[str, ...], where: str) -> tuple[Array, str | None]:
+    """Labels in the spelling that was learned, and in words which of them were spelled otherwise."""
+    read_as = {name: name for name in classes}
+    for row, label in enumerate(labels.tolist(), 1):
+        if label not in read_as:
+            same = [name for name in classes if same_number(name, label)]
+            if len(same) != 1:
+                what = (
+                    f"could be {listed(same)}"
+                    if same
+                    else f"is none of the classes learned, {listed(classes)}"
+                )
+                raise DataError(
+                    f"{where}, row {row} has the label {label!r}, which {what}; spell it as it was learned, "
+                    "or remove the column to predict without an accuracy"
+                )
+            read_as[label] = same[0]
+    other = [f"{label!r} was read as the class {name!r}" for label, name in read_as.items() if label != name]
+    note = f"{where} spells labels otherwise than the training data: {', '.join(other)}" if other else None
+    return np.array([read_as[label] for label in labels.tolist()]), note

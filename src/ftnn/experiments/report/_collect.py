@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ftnn.experiments._conic_results import ConicResult, conic_result, figure
-from ftnn.experiments._store import Row, Store
+from ftnn.experiments._rows import Damaged, Row
+from ftnn.experiments._store import Store, StoreError
+from ftnn.experiments._tasks import Task
 from ftnn.experiments.report._claims import Claim, claims
 from ftnn.experiments.report._custom import Custom, custom
 from ftnn.experiments.report._gallery import Found, Shown, found, gallery
 from ftnn.experiments.report._grid import Entry, entries
-from ftnn.experiments.report._pi import Curve, curves
+from ftnn.experiments.report._pi import Curve, Epochs, curves
 from ftnn.experiments.report._seeds import Seeds, seeds
 from ftnn.experiments.report._settings import Varied, settings
 from ftnn.experiments.report._summary import Summary, summarise
@@ -41,6 +42,8 @@ class Report:
     others: tuple[Custom, ...]
     settings: tuple[Varied, ...]
     times: Times
+    damaged: tuple[Damaged, ...] = ()
+    """Rows that are not shown, or not whole, since they make no sense."""
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers in short, for programs."""
@@ -71,17 +74,21 @@ class Report:
             "own_functions": len(self.own),
             "settings": [asdict(varied) for varied in self.settings],
             "seconds": self.times.seconds + self.times.imported_seconds,
+            "damaged": [asdict(each) for each in self.damaged],
         }
 
 
 def collect(store: Store) -> Report:
     """Read a store. Parameters are read only where they are drawn."""
-    rows = store.rows()
-    epochs = store.all_epochs()
+    rows, damaged = store.survey()
+    epochs, without_epochs = store.all_epochs()
+    careful = _Careful(store)
     best = _best_epochs(rows, epochs)
     cells, drawn = entries(rows, best), curves(rows, epochs)
     own, others = custom(rows, best)
-    conic = [result for row in rows if (result := conic_result(store, row)) is not None]
+    conic = [result for row in rows if (result := conic_result(careful, row)) is not None]
+    pictures = tuple((result, figure(careful, result)) for result in conic)
+    drawn_functions = tuple(found(careful, rows))
     return Report(
         rows=len(rows),
         finished=max((row.finished for row in rows), default=None),
@@ -91,22 +98,38 @@ def collect(store: Store) -> Report:
         seeds=seeds(cells),
         claims=tuple(claims(cells, drawn)),
         curves=tuple(drawn),
-        conic=tuple((result, figure(store, result)) for result in conic),
+        conic=pictures,
         gallery=tuple(gallery()),
-        found=tuple(found(store, rows)),
+        found=drawn_functions,
         own=tuple(own),
         others=tuple(others),
         settings=tuple(settings(cells, others)),
         times=times(rows),
+        damaged=tuple({each.key: each for each in (*damaged, *without_epochs, *careful.damaged)}.values()),
     )
 
 
-def _best_epochs(rows: Iterable[Row], epochs: Mapping[str, str]) -> dict[str, float]:
+class _Careful:
+    """A store's parameters; those that are damaged are noted, and then missing."""
+
+    def __init__(self, store: Store):
+        self._store = store
+        self.damaged: list[Damaged] = []
+
+    def parameters(self, task: Task) -> dict[str, Any] | None:
+        try:
+            return self._store.parameters(task)
+        except StoreError as error:
+            self.damaged.append(Damaged(task.key, str(error)))
+            return None
+
+
+def _best_epochs(rows: Iterable[Row], epochs: Epochs) -> dict[str, float]:
     """The best test accuracy of any epoch that fine-tuning kept, by key; not for rows without epochs."""
     best: dict[str, float] = {}
     for row in rows:
         if row.task.kind == "ft":
-            done: list[dict[str, Any]] = json.loads(epochs.get(row.key, "[]"))
+            done = epochs.get(row.key, [])
             known = [each["test_accuracy"] for each in done if each["test_accuracy"] and not each["undone"]]
             if known:
                 best[row.key] = max(known)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ftnn.experiments._grids import FUNCTIONS
-from ftnn.experiments._store import Row
+from ftnn.experiments._rows import Row
 from ftnn.experiments._tasks import Cell
 from ftnn.experiments.report._grid import Rate, Run, by_seed, is_in_tables, run_of
 

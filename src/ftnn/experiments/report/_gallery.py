@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ftnn.experiments import _svg
-from ftnn.experiments._store import Row, Store
+from ftnn.experiments._conic_results import HasParameters
+from ftnn.experiments._rows import Row
 from ftnn.experiments._svg import Frame
 from ftnn.experiments._tasks import Cell, function_of
 from ftnn.experiments.report._formulas import Typeset, kept
@@ -115,7 +116,7 @@ _LOOKED = np.linspace(0, 1, 5)  # a pixel's range
 _MIDDLE = (28 * np.arange(8, 20)[:, None] + np.arange(8, 20)).ravel()
 
 
-def found(store: Store, rows: Iterable[Row]) -> list[Found]:
+def found(store: HasParameters, rows: Iterable[Row]) -> list[Found]:
     """For each function, connections of its best network of which the store has parameters: few are read."""
     by_function: dict[str, list[Row]] = {}
     for row in rows:
@@ -132,7 +133,7 @@ def found(store: Store, rows: Iterable[Row]) -> list[Found]:
         # Shallow ones first: what the first layer does to pixels is the easiest to read.
         candidates = sorted(by_function[function], key=_rank)
         for row in candidates:
-            arrays = store.arrays(row.key)
+            arrays = store.parameters(row.task)
             if arrays is not None:
                 pictures.append(_strongest(row, function_of(function), arrays))
                 break

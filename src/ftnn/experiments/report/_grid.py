@@ -10,7 +10,7 @@ from typing import Literal
 
 from ftnn.data import PaperCell, paper_best, paper_grid
 from ftnn.experiments._grids import FUNCTIONS, GAMMAS, LAYERS
-from ftnn.experiments._store import Row
+from ftnn.experiments._rows import Row
 from ftnn.experiments._tasks import Cell
 from ftnn.experiments.report._texts import accuracy
 

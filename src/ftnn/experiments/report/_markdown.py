@@ -15,7 +15,7 @@ from ftnn.experiments.report._texts import ACTIVATION_NAMES, accuracy, signed, t
 def markdown(report: Report) -> str:
     """A report as Markdown. It has what tables of results know, and so a store of imports gives the same."""
     return (
-        templates()
+        templates("markdown")
         .get_template("report.md")
         .render(
             report=report,

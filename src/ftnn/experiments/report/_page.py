@@ -23,7 +23,7 @@ def page(report: Report) -> str:
     by_place = {(e.layers, e.function, e.activation): e for e in report.entries}
     hidden = sorted({curve.hidden for curve in report.curves})
     return (
-        templates()
+        templates("html")
         .get_template("page.html")
         .render(
             report=report,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ftnn.experiments import _svg
-from ftnn.experiments._store import Row
+from ftnn.experiments._rows import Row
 from ftnn.experiments._svg import Frame
 from ftnn.experiments._tasks import PiCell
 
@@ -60,14 +59,17 @@ def _best(values: Array) -> float | None:
     return float(finite.max()) if len(finite) else None
 
 
-def curves(rows: Iterable[Row], epochs: Mapping[str, str]) -> list[Curve]:
-    """By pairs, hidden units and seed; `epochs` are JSON, by key."""
+Epochs = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Of each stage, by key; plain data, since making 60,000 objects takes longer than drawing them."""
+
+
+def curves(rows: Iterable[Row], epochs: Epochs) -> list[Curve]:
+    """By pairs, hidden units and seed."""
     found: list[Curve] = []
     for row in rows:
         cell = row.task.cell
         if isinstance(cell, PiCell):
-            # Plain data: to make 60,000 objects of them takes longer than to read and draw them.
-            passes: list[dict[str, Any]] = json.loads(epochs.get(row.key, "[]"))
+            passes = epochs.get(row.key, ())
             accuracies = [np.nan if each["accuracy"] is None else each["accuracy"] for each in passes]
             found.append(
                 Curve(

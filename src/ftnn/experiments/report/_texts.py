@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import jinja2
+from markupsafe import Markup
 
+from ftnn._printable import printable
 from ftnn.experiments._svg import number
 
 ACTIVATION_NAMES = {"logistic": "Logistic", "relu": "ReLU", "tanh": "Tanh"}
@@ -44,12 +47,38 @@ def plural(count: int, name: str) -> str:
     return f"{count} {name}{'s'[: count != 1]}"
 
 
+# --- text that comes from a store ---
+
+_ACTIVE = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;", **{mark: f"\\{mark}" for mark in "\\`*_[]"}}
+)
+
+
+def _as_html(value: Any) -> Any:
+    """What a template prints, before it is escaped."""
+    return value if hasattr(value, "__html__") else printable(str(value), lines=True)
+
+
+def _as_markdown(value: Any) -> Any:
+    """What a template prints, so that it is only text: no HTML, no link, no end of a table's cell."""
+    return value if hasattr(value, "__html__") else Markup(printable(str(value)).translate(_ACTIVE))
+
+
+def code(value: str) -> Markup:
+    """A code span of Markdown: HTML and marks mean nothing inside, but backticks would end it."""
+    shown = printable(value).replace("|", "\\|")
+    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
+    space = " " if "`" in shown else ""
+    return Markup(f"{fence}{space}{shown}{space}{fence}")
+
+
 @cache
-def templates() -> jinja2.Environment:
-    """All of them, HTML and Markdown; a name that is not given to one is an error."""
+def templates(kind: Literal["html", "markdown"]) -> jinja2.Environment:
+    """All of one kind; a name that is not given to one is an error, and what is given is only ever text."""
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("ftnn.experiments.report"),
-        autoescape=jinja2.select_autoescape(["html"]),
+        autoescape=True,
+        finalize=_as_html if kind == "html" else _as_markdown,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
@@ -60,6 +89,7 @@ def templates() -> jinja2.Environment:
         "seconds": seconds,
         "g": number,
         "plural": plural,
+        "code": code,
     }
     made.filters.update(filters)
     return made

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ftnn.experiments._store import Row
+from ftnn.experiments._rows import Row
 from ftnn.experiments._tasks import Cell
 
 
