@@ -63,8 +63,12 @@ def test_what_an_unsafe_parametrization_makes_is_looked_at():
 
 def test_a_vmapped_matrix_of_another_shape_is_refused():
     layer = ftnn.nn.Transfer(30, 20, "F12")
+
+    def one(q: Tensor) -> Any:
+        return with_q(layer, q)
+
     with pytest.raises(ShapeError, match="q has shape"):
-        torch.func.vmap(lambda q: with_q(layer, q))(torch.ones(4, 1, 1))
+        torch.func.vmap(one)(torch.ones(4, 1, 1))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
