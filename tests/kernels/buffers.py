@@ -86,17 +86,21 @@ class Bench:
         value = self.room(inputs, stride)
         value[:] = np.nan
         code = compiled(_templates.collect, self.dtype, self.width)
-        self.call(code, inputs, samples, stride, source, samples + 3, 1, count, index, value, least, 1)
+        self.call(code, inputs, samples, stride, source, samples + 3, 1, count, index, value, least, 1, 0)
         return Tile(x, inputs, samples, stride, (count, index, value))
 
     def pack(self, tile: Tile, vectors: int) -> tuple[Array, Array, Array]:
+        """The errors, packed, and the sums of their subsets."""
         g = self.random.normal(size=(tile.samples, vectors * self.width)).astype(self.dtype)
         source = self.rows(g, vectors * self.width + 5)
-        packed, total = self.room(vectors, tile.stride, self.width), self.room(vectors, self.width)
+        packed = self.room(vectors, tile.stride, self.width)
         packed[:] = np.nan
         code = compiled(_templates.pack, self.dtype, self.width)
-        self.call(code, vectors, tile.samples, tile.stride, source, vectors * self.width + 5, packed, total)
-        return g, packed, total
+        self.call(code, vectors, tile.samples, tile.stride, source, vectors * self.width + 5, packed)
+        sums = self.room(_templates.subset_sums_size(vectors, tile.samples, self.width))
+        code = compiled(_templates.subset_sums, self.dtype, self.width)
+        self.call(code, vectors, tile.samples, tile.stride, packed, sums)
+        return g, packed, sums.reshape(vectors, -1, 16, self.width)
 
     def matrices(
         self, found: Program, inputs: int, vectors: int, length: int
@@ -107,7 +111,9 @@ class Bench:
         ]
         return values, [self.rows(v, length) for v in values]
 
-    def forward(self, found: Program, tile: Tile, values: list[Array], length: int) -> tuple[Array, int]:
+    def forward(
+        self, found: Program, tile: Tile, values: list[Array], length: int, *, explicit: bool = False
+    ) -> tuple[Array, int]:
         vectors = values[0].shape[1] // self.width
         table = self.table([self.rows(v, length) for v in values])
         sums = self.room(vectors * tile.stride * self.width)
@@ -117,7 +123,7 @@ class Bench:
         code = compiled(_templates.forward, found, self.dtype, self.width)
         self.call(
             code, tile.inputs, vectors, tile.samples, tile.stride, *tile.lists, table, length, sums, out,
-            out_length, lost,
+            out_length, explicit, lost,
         )  # fmt: skip
         return self.unpacked(out, tile.samples, vectors * self.width, out_length), int(lost[0])
 
@@ -127,7 +133,7 @@ class Bench:
         """g, ∂x (in, samples), then each parameter's gradient, or the matrices after the update."""
         vectors = values[0].shape[1] // self.width
         full = vectors * self.width
-        g, packed, total = self.pack(tile, vectors)
+        g, packed, sums = self.pack(tile, vectors)
         placed = [self.rows(v, length) for v in values]
         gradient_length, dx_length = full + 2, tile.samples + 1
         gradients = [
@@ -140,7 +146,7 @@ class Bench:
         )
         self.call(
             code, tile.inputs, vectors, tile.samples, tile.stride, *tile.lists, self.table(placed), length,
-            packed, total, self.table(gradients), gradient_length, 0, dx, dx_length, 1, settings,
+            packed, sums, self.table(gradients), gradient_length, 0, dx, dx_length, 1, settings,
         )  # fmt: skip
         down = self.unpacked(dx, tile.inputs, tile.samples, dx_length)
         if update:
@@ -251,7 +257,8 @@ def all_kernels(place: Place) -> None:
                 length = vectors * bench.width + n
                 tile = bench.collect(inputs, samples, density, least)
                 values, _ = bench.matrices(found, inputs, vectors, length)
-                bench.forward(found, tile, values, length)
+                for explicit in (False, True):
+                    bench.forward(found, tile, values, length, explicit=explicit)
                 for update in (False, True):
                     bench.backward(found, tile, values, length, update=update)
             dense = program(formula, "u" if "u" in formula else "")

@@ -108,6 +108,9 @@ def test_single_kernels_compute_sums_gradients_and_updates(
     values, _ = bench.matrices(found, 6, 2, length)
     value, slopes = evaluated(function, tile.x, values)
     out, lost = bench.forward(found, tile, values, length)
+    assert lost == (density == 0.4 and least == 2)  # so few inputs prove nothing
+    close(out, value.sum(0), dtype)
+    out, lost = bench.forward(found, tile, values, length, explicit=True)
     assert lost == 0
     close(out, value.sum(0), dtype)
 
@@ -145,14 +148,18 @@ def test_lists_hold_the_samples_that_are_not_zero_then_the_others(canaries: Cana
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_errors_are_packed_by_vectors_and_summed(canaries: Canaries, dtype: DType):
+def test_errors_are_packed_by_vectors_and_summed_over_every_subset_of_four(canaries: Canaries, dtype: DType):
     bench = Bench(canaries.place, dtype)
     tile = bench.collect(1, 19)
-    g, packed, total = bench.pack(tile, 3)
+    g, packed, sums = bench.pack(tile, 3)
     blocks = g.reshape(19, 3, bench.width).transpose(1, 0, 2)
     assert (packed[:, :19] == blocks).all()
     assert np.isnan(packed[:, 19:]).all()
-    close(total, blocks.sum(1, dtype=np.float64), dtype)
+    assert sums.shape[1] == 8  # two blocks of sixteen samples
+    for group in range(8):
+        for subset in range(16):
+            members = [4 * group + n for n in range(4) if subset >> n & 1 and 4 * group + n < 19]
+            close(sums[:, group, subset], blocks[:, members].sum(1, dtype=np.float64), dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -87,7 +87,7 @@ def was_shared(given: Case) -> bool:
     from ftnn.kernels._llvm import lanes
 
     parts, out = columns(given.matrices, lanes("float32")), torch.empty(len(given.x), given.grad.shape[1])
-    tiles = _listed._tiles(given.x, 0, len(given.x), "float32", given.matrices, zeros=False)
+    tiles = _listed._tiles(given.program, given.x, 0, len(given.x), "float32", given.matrices, zeros=False)
     assert tiles is not None
     return _listed._forward(given.program, "float32", tiles, parts, out, explicit=False)
 

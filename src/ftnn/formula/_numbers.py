@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import struct
 from collections.abc import Callable
 
 
@@ -64,3 +65,11 @@ def compute(op: str, *values: float) -> float | None:
     except (ArithmeticError, ValueError):
         return None
     return value if math.isfinite(value) else None
+
+
+def round32(value: float) -> float:
+    """The float32 nearest to a float, infinite if out of range."""
+    try:
+        return struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)

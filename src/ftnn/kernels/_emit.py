@@ -9,6 +9,7 @@ most.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 from llvmlite import ir
@@ -154,12 +155,18 @@ SILENT = symbol("0")
 """Stands for x = 0 where a formula must be computed there, and not worked out; no parameter is called so."""
 
 
+@lru_cache(maxsize=1024)
+def may_have_poles(expr: Expr) -> bool:
+    """Whether a part of `expr` may have a pole. If not, it cannot tell -0 from 0, either."""
+    return any(isinstance(part, Call) and has_poles(part) for part in postorder(expr))
+
+
 def at_zero(expr: Expr, *, slope: bool = False) -> Expr:
     """`expr` where x is zero. What may have a pole is left to be computed, as 0·∞ is not 0.
 
     So is what may overflow, unless `expr` is a slope: where cosh(r) overflows, so does the function itself.
     """
-    if any(isinstance(part, Call) and has_poles(part) for part in postorder(expr)):
+    if may_have_poles(expr):
         return substitute(expr, {INPUT: SILENT})
     return worked_out_at_zero(expr, drops=lambda part: slope or is_bounded(part))
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ftnn.formula._derive import lower
 from ftnn.formula._expr import Call, Expr, Number, Symbol, postorder
+from ftnn.formula._numbers import round32
 from ftnn.formula._ops import OPS, is_native
-from ftnn.kernels._vector import round32
 
 
 @cache

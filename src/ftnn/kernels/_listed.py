@@ -14,6 +14,7 @@ from torch import Tensor
 from ftnn.kernels import _blocks as blocks
 from ftnn.kernels import _templates as templates
 from ftnn.kernels._blocks import Columns, Ending, Tile, address, addresses
+from ftnn.kernels._emit import may_have_poles
 from ftnn.kernels._llvm import Code, compiled, lanes
 from ftnn.kernels._pool import Call, run
 from ftnn.kernels._program import Program
@@ -72,7 +73,14 @@ def _total_code(dtype: DType) -> Code:
 
 
 def _tiles(
-    x: Tensor, start: int, stop: int, dtype: DType, matrices: Sequence[Tensor], *, zeros: bool
+    program: Program,
+    x: Tensor,
+    start: int,
+    stop: int,
+    dtype: DType,
+    matrices: Sequence[Tensor],
+    *,
+    zeros: bool,
 ) -> list[_Tile] | None:
     """The tiles of samples start:stop of x, (batch, in); with the zeros listed too, where they are wanted.
 
@@ -109,6 +117,7 @@ def _tiles(
                 *tile.addresses(row),
                 LEAST_ZEROS,
                 int(zeros),
+                int(may_have_poles(program.expr)),
             )
             tasks.append([(_collect_code(dtype), args)])
     run(tasks, parallel=parallel)
@@ -120,7 +129,7 @@ def forward(program: Program, dtype: DType, x: Tensor, parts: Sequence[Columns],
     for start, stop in blocks.chunks(len(x)):
         # Zeros share F(0), unless that may have cost digits.
         for explicit in (False, True):
-            tiles = _tiles(x, start, stop, dtype, parts[0].matrices, zeros=explicit)
+            tiles = _tiles(program, x, start, stop, dtype, parts[0].matrices, zeros=explicit)
             if tiles is None:
                 return False
             if _forward(program, dtype, tiles, parts, out, explicit=explicit):
@@ -176,7 +185,7 @@ def backward(
     of_zeros = templates.slopes_of(program, down is not None, bool(gradients)).of_zeros
     down_t = None if down is None else down.new_empty(*reversed(down.shape))
     for start, stop in blocks.chunks(len(x)):
-        tiles = _tiles(x, start, stop, dtype, part.matrices, zeros=down is not None)
+        tiles = _tiles(program, x, start, stop, dtype, part.matrices, zeros=down is not None)
         if tiles is None:
             return False
         _backward(code, of_zeros, dtype, tiles, part, errors, gradients, down_t, first=start == 0)

@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar
 from llvmlite import ir
 from llvmlite.ir.instructions import LoadInstr
 
+from ftnn.formula._numbers import round32
 from ftnn.kernels._memo import Memo
 
 DType = Literal["float32", "float64"]
@@ -390,11 +391,3 @@ class Vectors:
 def _ordered(a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value]:
     """For the key only: what is emitted keeps the caller's order, so that equal kernels are equal texts."""
     return (a, b) if id(a) <= id(b) else (b, a)
-
-
-def round32(value: float) -> float:
-    """The float32 nearest to a float, infinite if out of range."""
-    try:
-        return struct.unpack("f", struct.pack("f", value))[0]
-    except OverflowError:
-        return math.copysign(math.inf, value)

@@ -48,6 +48,8 @@ class CollectArgs(IntEnum):
     """Fewer zeros than this are not worth a list of their own."""
     zeros = 10
     """Whether the zeros are listed too, after the others: where each of them is visited."""
+    signed = 11
+    """Whether -0 is a number like any other: 1/x tells it from 0."""
 
 
 def collect(dtype: DType, lanes: int) -> str:
@@ -65,10 +67,11 @@ def collect(dtype: DType, lanes: int) -> str:
     scalar, nothing, one = k.v.scalar, ir.Constant(I64, 0), ir.Constant(I64, 1)
     whole = ir.IntType(k.v.bits)
     zeros = k.is_set(k.number(A.zeros))
+    all_bits, but_the_sign = ir.Constant(whole, -1), ir.Constant(whole, 2 ** (k.v.bits - 1) - 1)
+    bits = b.select(k.is_set(k.number(A.signed)), all_bits, but_the_sign)
 
     def is_zero(found: ir.Value) -> ir.Value:
-        # By its bits: -0 is a number like any other, as 1/x tells it from 0.
-        return b.icmp_unsigned("==", b.bitcast(found, whole), ir.Constant(whole, 0))
+        return b.icmp_unsigned("==", b.and_(b.bitcast(found, whole), bits), ir.Constant(whole, 0))
 
     def each_input(j: ir.Value, _: list[ir.Value]) -> None:
         source, target = k.times(j, by_input), k.times(j, stride)
