@@ -237,7 +237,7 @@ def table_with(row: Op) -> Generator[None]:
 
 def _forget() -> None:
     """What was worked out from another table is no longer true."""
-    _numpy._steps.cache_clear()
+    _numpy.steps.cache_clear()
     _evaluate.schedule.cache_clear()
     _gemm._slope.cache_clear()
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from llvmlite import ir
 
-from ftnn.kernels._vector import DType, Vectors, round32
+from ftnn.formula._numbers import round32
+from ftnn.kernels._vector import DType, Vectors
 from tests.kernels._harness import F32, Emit, compile_map, module_of
 
 SPECIAL = np.array([0.0, -0.0, 1.5, -1.5, 2.5, 1e-40, -3e38, np.inf, -np.inf, np.nan], np.float32)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 
+from ftnn.errors import FtnnError
 from ftnn.formula._expr import (
     INPUT,
     MEMORY,
@@ -24,6 +25,9 @@ from ftnn.formula._expr import (
 )
 from ftnn.formula._ops import ARGUMENTS, OPS, is_native
 from ftnn.formula._parse import parse
+
+MAX_DIFFERENTIATED = 20_000
+"""Operations, numbers and names in what is differentiated, equal ones counted once: a second's work."""
 
 
 @cache
@@ -45,7 +49,15 @@ def differentiate(expr: Expr, name: str) -> Expr:
     """
     decreed = name not in (INPUT, MEMORY)
     slope: dict[Expr, Expr] = {}
-    for part in postorder(expr):
+    for count, part in enumerate(postorder(expr)):
+        if count == MAX_DIFFERENTIATED:
+            raise FtnnError(
+                f"a derivative is asked for of an expression of over {MAX_DIFFERENTIATED:,} operations; "
+                "the formula is too long for derivatives of this order"
+            )
+        if name not in part.names:
+            slope[part] = ZERO
+            continue
         match part:
             case Number():
                 slope[part] = ZERO
@@ -53,12 +65,16 @@ def differentiate(expr: Expr, name: str) -> Expr:
                 slope[part] = ONE if found == name else ZERO
             case Call(op, args):
                 total = ZERO
-                given: dict[str, Expr] = dict(zip(ARGUMENTS, args, strict=False))
                 for text, arg in zip(OPS[op].derivatives(by_parameter=decreed), args, strict=True):
                     if slope[arg] is not ZERO:
-                        total = plus(total, times(substitute(rule(text), given), slope[arg]))
+                        total = plus(total, times(_partial(text, args), slope[arg]))
                 slope[part] = total
     return slope[expr]
+
+
+@lru_cache(maxsize=10_000)  # derivatives by many names ask for the same again and again
+def _partial(text: str, args: tuple[Expr, ...]) -> Expr:
+    return substitute(rule(text), dict(zip(ARGUMENTS, args, strict=False)))
 
 
 def at_zero(expr: Expr, drops: Callable[[Expr], bool]) -> Expr:

@@ -13,10 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ftnn.errors import FormulaError
+from ftnn.errors import FormulaError, FtnnError
 from ftnn.formula._derive import rule
-from ftnn.formula._expr import INPUT, MEMORY, Call, Expr, Number, folded, names, postorder, substitute
-from ftnn.formula._numpy import Array, evaluate
+from ftnn.formula._expr import (
+    INPUT,
+    MEMORY,
+    Call,
+    Expr,
+    Number,
+    folded,
+    names,
+    postorder,
+    substitute,
+    written_out,
+)
+from ftnn.formula._numpy import Array, evaluate, steps
 from ftnn.formula._ops import ARGUMENTS, OPS
 from ftnn.formula._text import to_text
 
@@ -25,6 +36,13 @@ if TYPE_CHECKING:
     from ftnn.formula._plan import Plan
 
 DRAWS, POINTS, CORNERS = 256, 1025, 20_000
+WORK = 400
+"""Operations, in all expressions that are looked at, up to which all of these are taken. Beyond, there are
+fewer draws and corners, so that a long formula takes as long as a short one."""
+MOST_WORK = 4_000
+"""Operations in places that are looked at for poles and jumps: with more, the rest are not."""
+PRINTED = 10_000
+"""Operations, numbers and names of all derivatives that are written out."""
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
@@ -35,7 +53,7 @@ class Explanation:
     function: Function
     x: Range
     derivatives: dict[str, Any]
-    """By `x` and each parameter, as SymPy expressions."""
+    """By `x` and each parameter, as SymPy expressions; where there is none, a text says why."""
     plan: Plan
     reaches_zero: float
     """For how many draws F is zero for some input within reach."""
@@ -54,6 +72,8 @@ class Explanation:
     """Parameters within reach of training for which F is zero everywhere; empty if none were found."""
     can_revive: bool
     """Whether a dead connection's parameters still move."""
+    unseen: int = 0
+    """How many places, of too many, were not looked at for poles and jumps."""
 
     def __str__(self) -> str:
         lines = list(self.lines())
@@ -70,7 +90,7 @@ class Explanation:
             drawn = {name: ", ".join(f"{v:g}" for v in values) for name, values in function.choices.items()}
             yield "constants", ", ".join(f"{name} in {{{values}}}" for name, values in drawn.items())
         for name, expr in self.derivatives.items():
-            yield f"∂F/∂{name}", _printed(expr)
+            yield f"∂F/∂{name}", str(expr)
         yield "computed", ("by GEMM: " if self.plan.kind == "gemm" else "fused: ") + self.plan.reason
         where = f"for x in [{low:g}, {high:g}]"
         if self.reaches_zero:
@@ -83,6 +103,11 @@ class Explanation:
                     f"beyond x in [{low:g}, {high:g}] and the initial parameters, but not beyond training"
                 )
                 yield label, f"where {place}, {_share(share) if share else beyond}"
+        if self.unseen:
+            yield (
+                "not seen",
+                f"{self.unseen} more places that may be poles or jumps: too many to look at",
+            )
         if self.overflows:
             example, size = self.overflows
             yield "overflow", f"leaves float32 (|value| up to {size:.3g}), for example at {example}"
@@ -93,13 +118,6 @@ class Explanation:
         if self.can_die:
             fate = "can revive: its parameters still move" if self.can_revive else "then never moves again"
             yield "can die", f"at {self.can_die} it is zero for every input, and {fate}"
-
-
-def _printed(expr: Any) -> str:
-    try:
-        return str(expr)
-    except RecursionError:  # SymPy's printer
-        return "nested too deeply to be printed"
 
 
 def _share(fraction: float) -> str:
@@ -119,49 +137,73 @@ def explain(function: Function, x: Range) -> Explanation:
             text=function.formula,
             end=len(function.formula),
         )
-    draws = _draws(function, function.init)
+    places, unseen = _all_places(function.expr)
+    seen = [*places["singular"], *places["jump"], *(function.expr,) * 4]
+    count = _fewer(DRAWS, sum(len(steps(expr)) for expr in seen))
+    draws = _draws(function, function.init, count)
     grid = np.linspace(low, high, POINTS)
     values = _values(function.expr, grid, draws)
     zero = values == 0
     dead = _is_dead(function.expr, grid, draws)
-    can_die, can_revive = _death(function, grid)
-    by = (INPUT, *function.parameters)
+    can_die, can_revive = _death(function, grid, count)
     return Explanation(
         function,
         (low, high),
-        {name: function.derivative(name) for name in by},
+        _derivatives(function),
         function.plan,
         float(_reach_zero(function.expr, grid, draws, values).mean()),
-        tuple(_breaks(function, "singular", grid, draws)),
-        tuple(_breaks(function, "jump", grid, draws)),
+        tuple(_breaks(function, "singular", places["singular"], grid, draws)),
+        tuple(_breaks(function, "jump", places["jump"], grid, draws)),
         _overflow(function, low, high),
         float(((_longest_run(zero) >= 3) & ~dead).mean()),
         float(dead.mean()),
         can_die,
         can_revive,
+        unseen,
     )
+
+
+def _fewer(most: int, work: int) -> int:
+    """How many of `most` to take for so many operations."""
+    return max(most // 16, min(most, most * WORK // work))
+
+
+def _derivatives(function: Function) -> dict[str, Any]:
+    left = PRINTED
+    found: dict[str, Any] = {}
+    for name in (INPUT, *function.parameters):
+        size = written_out(function.slope(name))
+        try:
+            if size > left:
+                raise FtnnError(f"too long to be written out beside the others: {size:,} operations")
+            found[name] = function.derivative(name)
+            left -= size
+        except FtnnError as error:
+            found[name] = str(error)
+    return found
 
 
 def is_finite_at_zero(function: Function) -> bool:
     """Whether F(0), computed as it is written, is finite wherever the parameters start."""
-    return bool(np.isfinite(_values(function.expr, np.zeros(1), _draws(function, function.init))).all())
+    draws = _draws(function, function.init, DRAWS)
+    return bool(np.isfinite(_values(function.expr, np.zeros(1), draws)).all())
 
 
 Draws = dict[str, Array]
 
 
-def _draws(function: Function, ranges: dict[str, Range]) -> Draws:
-    """Parameters, constants and memory, each (DRAWS, 1): always the same ones."""
+def _draws(function: Function, ranges: dict[str, Range], count: int) -> Draws:
+    """Parameters, constants and memory, each (count, 1): always the same ones."""
     random = np.random.default_rng(0)
     # Open intervals: p = 0 happens to nobody, but would make any p*f(x) reach zero.
-    drawn = {n: low + (high - low) * random.uniform(1e-9, 1, (DRAWS, 1)) for n, (low, high) in ranges.items()}
-    drawn |= {n: random.choice(np.asarray(c), (DRAWS, 1)) for n, c in function.choices.items()}
-    return drawn | {MEMORY: random.uniform(-1, 1, (DRAWS, 1))}
+    drawn = {n: low + (high - low) * random.uniform(1e-9, 1, (count, 1)) for n, (low, high) in ranges.items()}
+    drawn |= {n: random.choice(np.asarray(c), (count, 1)) for n, c in function.choices.items()}
+    return drawn | {MEMORY: random.uniform(-1, 1, (count, 1))}
 
 
 def _values(expr: Expr, x: Array, draws: Draws) -> Array:
     """(draws, points), of points (points,) or (draws, points)."""
-    shape = (DRAWS, x.shape[-1])
+    shape = (len(draws[MEMORY]), x.shape[-1])
     return np.broadcast_to(evaluate(expr, {INPUT: x, **draws}), shape)
 
 
@@ -194,7 +236,7 @@ def _passes(expr: Expr, grid: Array, draws: Draws, values: Array) -> Any:
 
 
 def _bisect(expr: Expr, grid: Array, first: Any, draws: Draws) -> tuple[Array, Array]:
-    """The two sides, (DRAWS, 1) each, of the place in [grid[first], grid[first + 1]] of a change of sign."""
+    """The two sides, (draws, 1) each, of the place in [grid[first], grid[first + 1]] of a change of sign."""
     low, high = grid[first][:, None], grid[first + 1][:, None]
     below = evaluate(expr, {INPUT: low, **draws}) < 0
     for _ in range(48):
@@ -228,24 +270,36 @@ def _largest(values: Array) -> Any:
     return np.where(np.isfinite(values), np.abs(values), 0.0).max(1)
 
 
-def _breaks(function: Function, kind: str, grid: Array, draws: Draws) -> Iterator[tuple[str, float]]:
+def _all_places(expr: Expr) -> tuple[dict[str, list[Expr]], int]:
+    """The places at which F may have a pole ("singular") or jump, up to `MOST_WORK`; and how many more."""
+    found: dict[str, list[Expr]] = {}
+    work = unseen = 0
+    for kind in ("singular", "jump"):
+        every = dict.fromkeys(place for part in postorder(expr) for place in _places(part, kind))
+        found[kind] = []
+        for place in every:
+            work += len(steps(place)) + (len(steps(expr)) if kind == "jump" else 0)
+            if work <= MOST_WORK:
+                found[kind].append(place)
+            else:
+                unseen += 1
+    return found, unseen
+
+
+def _breaks(
+    function: Function, kind: str, places: list[Expr], grid: Array, draws: Draws
+) -> Iterator[tuple[str, float]]:
     """(where, for how many draws) F has poles (`singular`) or jumps, by the table's word and by looking.
 
     What lies outside the reach of inputs and initial parameters, but not of training, is told too, with 0
     draws.
     """
-    told: set[str] = set()
     wide_grid = 100 * grid
     wide_draws = {n: v if n in function.constants else 100 * v for n, v in draws.items()}
-    for part in postorder(function.expr):
-        for place in _places(part, kind):
-            text = f"{to_text(place)} = 0"
-            near = _crosses(function.expr, kind, place, grid, draws)
-            if text not in told and (
-                near.any() or _crosses(function.expr, kind, place, wide_grid, wide_draws).any()
-            ):
-                told.add(text)
-                yield text, float(near.mean())
+    for place in places:
+        near = _crosses(function.expr, kind, place, grid, draws)
+        if near.any() or _crosses(function.expr, kind, place, wide_grid, wide_draws).any():
+            yield f"{to_text(place)} = 0", float(near.mean())
 
 
 def _crosses(expr: Expr, kind: str, place: Expr, grid: Array, draws: Draws) -> Any:
@@ -298,15 +352,18 @@ def _overflow(function: Function, low: float, high: float) -> tuple[str, float] 
         **function.choices,
     }
     axes = {n: values for n, values in axes.items() if n == INPUT or n in names(function.expr)}
-    if math.prod(len(values) for values in axes.values()) > CORNERS:  # too many: some of them
+    looked_at = [function.expr, *(function.slope(name) for name in (INPUT, *function.parameters))]
+    most = _fewer(CORNERS, sum(len(steps(expr)) for expr in looked_at))
+    if math.prod(len(values) for values in axes.values()) > most:  # too many: some of them
         random = np.random.default_rng(0)
-        points = {n: random.choice(np.asarray(values), CORNERS) for n, values in axes.items()}
+        points = {n: random.choice(np.asarray(values), most) for n, values in axes.items()}
     else:
         corners = np.meshgrid(*(np.asarray(values) for values in axes.values()), indexing="ij")
         points = {n: corner.ravel() for n, corner in zip(axes, corners, strict=True)}
+    known: dict[Expr, Array] = {}
     worst: tuple[str, float] | None = None
-    for expr in (function.expr, *(function.slope(name) for name in (INPUT, *function.parameters))):
-        size = _growth(expr, points)
+    for expr in looked_at:
+        size = _growth(expr, points, known)
         at = int(size.argmax())
         if size[at] > FLOAT32_MAX and (worst is None or size[at] > worst[1]):
             worst = ", ".join(f"{n} = {v[at]:g}" for n, v in points.items()), float(size[at])
@@ -325,25 +382,34 @@ def _is_dead(expr: Expr, grid: Array, draws: Draws) -> Any:
     return (_values(expr, wide, draws) == 0).all(1) if dead.any() else dead
 
 
-def _growth(expr: Expr, points: dict[str, Array]) -> Array:
-    """The size of `expr`, infinite where it overflows; 0 where another reason makes it infinite or NaN."""
+def _growth(expr: Expr, points: dict[str, Array], known: dict[Expr, Array]) -> Array:
+    """The size of `expr`, infinite where it overflows; 0 where another reason makes it infinite or NaN.
+
+    `known` keeps the values of parts that many expressions share.
+    """
+
+    def at(part: Expr) -> Array:
+        if part not in known:
+            known[part] = evaluate(part, points)
+        return known[part]
+
     size = np.abs(np.broadcast_to(evaluate(expr, points), points[INPUT].shape))
     parts = [part for part in postorder(expr) if isinstance(part, Call)]
     if np.isnan(size).any():  # inf - inf is growth, log(-1) is not
         grown = np.zeros(size.shape, dtype=bool)
         for part in parts:
             if part.op in ("exp", "sinh", "cosh", "pow"):
-                grown |= np.isinf(evaluate(part, points))
+                grown |= np.isinf(at(part))
         size = np.where(np.isnan(size), np.where(grown, np.inf, 0.0), size)
-    for place in (place for part in parts for place in _places(part, "singular")):
-        size = np.where(np.abs(evaluate(place, points)) > 1e-12, size, 0.0)  # a pole, whatever the dtype
+    for place in dict.fromkeys(place for part in parts for place in _places(part, "singular")):
+        size = np.where(np.abs(at(place)) > 1e-12, size, 0.0)  # a pole, whatever the dtype
     return size
 
 
-def _death(function: Function, grid: Array) -> tuple[str, bool]:
+def _death(function: Function, grid: Array, count: int) -> tuple[str, bool]:
     """Parameters near the initial ones, of either sign, for which F is zero everywhere; whether they move."""
     reach = {n: max(abs(low), abs(high)) for n, (low, high) in function.init.items()}
-    draws = _draws(function, {n: (-r, r) for n, r in reach.items()})
+    draws = _draws(function, {n: (-r, r) for n, r in reach.items()}, count)
     dead = _is_dead(function.expr, grid, draws)
     if not dead.any():
         return "", False

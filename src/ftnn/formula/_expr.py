@@ -122,6 +122,14 @@ def names(*roots: Expr) -> tuple[str, ...]:
     return tuple(part.name for part in postorder(*roots) if isinstance(part, Symbol))
 
 
+def written_out(expr: Expr) -> int:
+    """How many nodes `expr` has as a tree, in which equal parts are not shared."""
+    sizes: dict[Expr, int] = {}
+    for part in postorder(expr):
+        sizes[part] = 1 + sum(sizes[arg] for arg in part.args) if isinstance(part, Call) else 1
+    return sizes[expr]
+
+
 def rebuild(expr: Expr, leaf: Callable[[Number | Symbol], Expr]) -> Expr:
     """`expr` with every leaf replaced, folded on the way up."""
     done: dict[Expr, Expr] = {}

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from ftnn.errors import FormulaError
-from ftnn.formula._expr import Call, Expr, Number, call, number, postorder, symbol
+from ftnn.formula._expr import Call, Expr, Number, call, number, symbol, written_out
 from ftnn.formula._ops import FUNCTIONS, OPS
 
 MAX_CHARACTERS = 4_000
@@ -118,7 +118,7 @@ def parse(text: str, *, limited: bool = True, rule: bool = False) -> Expr:
     except RecursionError:
         raise FormulaError(_TOO_DEEP, text=text, end=len(text)) from None
     # A chained comparison repeats what is chosen where it fails: nested, they would grow without bound.
-    if (size := _written_out(expr)) > max(MAX_NODES, count):
+    if (size := written_out(expr)) > max(MAX_NODES, count):
         raise FormulaError(
             f"the formula has {size} nodes when its chained comparisons are written out; "
             f"at most {MAX_NODES} are allowed",
@@ -147,14 +147,6 @@ def _python(source: str, text: str, indent: int) -> ast.expr:
         ) from None
     except (MemoryError, RecursionError, ValueError):
         raise FormulaError(_TOO_DEEP, text=text, end=len(text)) from None
-
-
-def _written_out(expr: Expr) -> int:
-    """How many nodes `expr` has as a tree, in which equal parts are not shared."""
-    sizes: dict[Expr, int] = {}
-    for part in postorder(expr):
-        sizes[part] = 1 + sum(sizes[arg] for arg in part.args) if isinstance(part, Call) else 1
-    return sizes[expr]
 
 
 class _Reader:

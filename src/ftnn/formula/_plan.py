@@ -41,6 +41,9 @@ MAX_PRODUCT_POWER = 16
 MAX_COEFFICIENT = 10**30
 """A coefficient that is larger, or smaller than its inverse, may leave float32 where F does not."""
 
+MAX_BITS = 4096
+"""Of a coefficient on the way there, exactly: ((2*x)**16)**16, and so on, would fill the memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -294,6 +297,8 @@ class _Splitter:
             raise _NotSeparableError(expr)
         self.exact = False
         (((g, h), coefficient),) = terms.items()
+        if _bits(coefficient) * abs(power) > MAX_BITS:
+            raise _NotSeparableError(expr, "has a coefficient beyond float32 when multiplied out")
         return {(_raise(g, power), _raise(h, power)): coefficient**power}
 
     def _abs(self, expr: Call) -> _Terms:
@@ -425,6 +430,10 @@ def _times(expr: Expr, first: _Terms, second: _Terms) -> _Terms:
                 raise _NotSeparableError(expr, "divides a factor by itself")
             total[_join(g1, g2), _join(h1, h2)] += c1 * c2
     return _without_cancelling(expr, total)
+
+
+def _bits(coefficient: Fraction) -> int:
+    return max(coefficient.numerator.bit_length(), coefficient.denominator.bit_length())
 
 
 def _without_cancelling(expr: Expr, terms: _Terms) -> _Terms:

@@ -4,48 +4,96 @@ from __future__ import annotations
 
 import math
 import operator
+from contextlib import suppress
 from typing import Any
 
 import sympy
+from sympy.functions.elementary.piecewise import ExprCondPair
 
+from ftnn.errors import FtnnError
 from ftnn.formula._derive import lower
-from ftnn.formula._expr import Call, Expr, Number, Symbol, postorder
+from ftnn.formula._expr import Call, Expr, Number, Symbol, postorder, written_out
 from ftnn.formula._ops import OPS
 
-MAX_NESTED = 3
-"""Functions within functions, up to which SymPy simplifies what it is given. Beyond, its questions about an
-argument (is tanh(tanh(tanh(x))) real?) take time that doubles with every level."""
+MAX_WRITTEN, MAX_DEPTH = 5_000, 100
+"""Operations, numbers and names, and operations within each other: more than any reader takes, and about what
+SymPy prints within a second and Python's stack."""
+MAX_NESTED, MAX_CHOICES, MAX_SIMPLIFIED = 3, 3, 200
+"""Functions within functions, selections, and nodes up to which SymPy simplifies what it gets. Beyond, its
+questions about an argument (is tanh(tanh(tanh(x))) real? which of these is larger?) take time that doubles
+with every level, or grows with the square of their number."""
+_CHOICES = ("where", "min", "max", "abs", "sign")
 
 
 def to_sympy(expr: Expr) -> Any:
-    """`expr` in SymPy's functions. Names become plain symbols, whatever they are called."""
+    """`expr` in SymPy's functions. Names become plain symbols, whatever they are called.
+
+    Raises `FtnnError` if it is too large to be written out, or nothing that SymPy knows.
+    """
     lowered = lower(expr, "sympy")
-    with sympy.evaluate(_nesting(lowered) <= MAX_NESTED):
-        done: dict[Expr, Any] = {}
-        for part in postorder(lowered):
-            match part:
-                case Number(value):
-                    done[part] = sympy.pi if value == math.pi else sympy.sympify(value)
-                case Symbol(name):
-                    done[part] = sympy.Symbol(name)
-                case _:
-                    done[part] = _apply(OPS[part.op].sympy, [done[arg] for arg in part.args])
-        return done[lowered]
+    size, depth = written_out(lowered), _depth(lowered)
+    if size > MAX_WRITTEN or depth > MAX_DEPTH:
+        raise FtnnError(
+            f"too large to be written out: {size:,} operations, numbers and names, nested {depth} deep; "
+            f"at most {MAX_WRITTEN:,} and {MAX_DEPTH} are written out"
+        )
+    choices = sum(isinstance(part, Call) and part.op in _CHOICES for part in postorder(lowered))
+    nested = _depth(lowered, functions=True)
+    if size <= MAX_SIMPLIFIED and choices <= MAX_CHOICES and nested <= MAX_NESTED:
+        # Comparing what is not real, or dividing by zero, raises this or that where SymPy simplifies.
+        with suppress(Exception):
+            return _built(lowered)
+    try:
+        with sympy.evaluate(False):
+            return _built(lowered)
+    except Exception as error:
+        raise FtnnError(f"SymPy has no expression for it: {error}") from error
 
 
-def _nesting(expr: Expr) -> int:
-    """How many functions stand within each other, at most."""
+def _built(lowered: Expr) -> Any:
+    done: dict[Expr, Any] = {}
+    for part in postorder(lowered):
+        match part:
+            case Number(value):
+                done[part] = sympy.pi if value == math.pi else sympy.sympify(value)
+            case Symbol(name):
+                done[part] = sympy.Symbol(name)
+            case _:
+                done[part] = _apply(OPS[part.op].sympy, [done[arg] for arg in part.args])
+    return done[lowered]
+
+
+_FLAT = {"add": "sum", "sub": "sum", "mul": "product"}
+
+
+def _depth(expr: Expr, *, functions: bool = False) -> int:
+    """How many operations (or functions alone) stand within each other, at most; a sum in a sum is one."""
     depth: dict[Expr, int] = {}
     for part in postorder(expr):
-        inner = max((depth[arg] for arg in part.args), default=0) if isinstance(part, Call) else 0
-        depth[part] = inner + (isinstance(part, Call) and OPS[part.op].is_callable)
+        depth[part] = 0
+        if isinstance(part, Call):
+            for arg in part.args:
+                flat = isinstance(arg, Call) and part.op in _FLAT and _FLAT.get(arg.op) == _FLAT[part.op]
+                counts = OPS[part.op].is_callable if functions else not flat
+                depth[part] = max(depth[part], depth[arg] + counts)
     return depth[expr]
 
 
 def _apply(native: str, args: list[Any]) -> Any:
     if native == "where":
         condition, a, b = args
-        return sympy.Piecewise((a, condition), (b, True))
+        if sympy.core.parameters.global_parameters.evaluate:
+            return sympy.Piecewise((a, condition), (b, True))
+        # Its constructors simplify conditions all the same, and fail at some.
+        pairs = (sympy.Tuple.__new__(ExprCondPair, *pair) for pair in ((a, condition), (b, sympy.true)))
+        return sympy.Basic.__new__(sympy.Piecewise, *pairs)
+    if native in ("Add", "operator.sub"):  # flat, even where SymPy is not to evaluate
+        first, second = args
+        second = second if native == "Add" else -second
+        return sympy.Add(*(first.args if isinstance(first, sympy.Add) else (first,)), second)
+    if native == "Mul":
+        first, second = args
+        return sympy.Mul(*(first.args if isinstance(first, sympy.Mul) else (first,)), second)
     module, _, name = native.rpartition(".")
     try:
         return getattr(operator if module else sympy, name)(*args)
