@@ -59,7 +59,7 @@ def moderate(
 
     Each factor depends on x alone or on matrices alone.
     """
-    if not factors or x.numel() == 0:
+    if not factors or not x.numel() or not matrices[0].numel():
         return True
     smallest = torch.finfo(x.dtype).tiny ** (0.9 / degree)
     sides = _Sides.of(program, x, matrices)
