@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 
 from ftnn.errors import FtnnError
@@ -26,8 +26,9 @@ from ftnn.formula._expr import (
 from ftnn.formula._ops import ARGUMENTS, OPS, is_native
 from ftnn.formula._parse import parse
 
-MAX_DIFFERENTIATED = 20_000
-"""Operations, numbers and names in what is differentiated, equal ones counted once: a second's work."""
+MAX_DERIVED = 10_000
+"""Operations, numbers and names in an expression that is differentiated, and in all its derivatives together.
+Equal ones count once. It is about a second's work."""
 
 
 @cache
@@ -49,12 +50,7 @@ def differentiate(expr: Expr, name: str) -> Expr:
     """
     decreed = name not in (INPUT, MEMORY)
     slope: dict[Expr, Expr] = {}
-    for count, part in enumerate(postorder(expr)):
-        if count == MAX_DIFFERENTIATED:
-            raise FtnnError(
-                f"a derivative is asked for of an expression of over {MAX_DIFFERENTIATED:,} operations; "
-                "the formula is too long for derivatives of this order"
-            )
+    for part in postorder(expr):
         if name not in part.names:
             slope[part] = ZERO
             continue
@@ -70,6 +66,22 @@ def differentiate(expr: Expr, name: str) -> Expr:
                         total = plus(total, times(_partial(text, args), slope[arg]))
                 slope[part] = total
     return slope[expr]
+
+
+def gradient(expr: Expr, names: Iterable[str], most: int = MAX_DERIVED) -> list[Expr]:
+    """∂expr/∂name for each of `names`. Raises `FtnnError` if all these are over `most` operations."""
+    seen = set(postorder(expr))
+    slopes: list[Expr] = []
+    for name in names:
+        if len(seen) <= most:
+            slopes.append(differentiate(expr, name))
+            seen.update(postorder(slopes[-1]))
+        if len(seen) > most:
+            raise FtnnError(
+                f"the formula and its derivatives have over {most:,} operations, numbers and names, counting "
+                "equal ones once; use fewer parameters, or nest them less deeply"
+            )
+    return slopes
 
 
 @lru_cache(maxsize=10_000)  # derivatives by many names ask for the same again and again

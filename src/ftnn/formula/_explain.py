@@ -175,7 +175,7 @@ def _derivatives(function: Function) -> dict[str, Any]:
         size = written_out(function.slope(name))
         try:
             if size > left:
-                raise FtnnError(f"too long to be written out beside the others: {size:,} operations")
+                raise FtnnError(f"too large to be written out beside the others: {size:,} operations")
             found[name] = function.derivative(name)
             left -= size
         except FtnnError as error:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from ftnn.errors import FormulaError
-from ftnn.formula._derive import at_zero, differentiate, simplify
+from ftnn.errors import FormulaError, FtnnError
+from ftnn.formula._derive import at_zero, gradient, simplify
 from ftnn.formula._expr import INPUT, MEMORY, ZERO, Call, Expr, canonical, folded, names, number, substitute
 from ftnn.formula._parse import parse
 from ftnn.formula._text import to_text
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ftnn.formula._explain import Explanation
     from ftnn.formula._plan import Plan
 
+MAX_OPERATIONS = 3_000
+"""Operations, numbers and names in a function and all its derivatives, counting equal ones once: what can be
+compiled within a second or two."""
 DEFAULT_RANGE = (-0.1, 0.1)
 """Where a parameter starts unless said otherwise: the paper's range."""
 
@@ -134,14 +137,16 @@ class Function:
                 f"no derivative by {name!r}: this function is differentiated by {', '.join(allowed)}",
                 **_place(self._formula, name),
             )
-        found = self._slopes.get(name)
-        if found is None:
-            found = self._slopes[name] = differentiate(self.expr, name)
-        return found
+        return self.slopes[name]
 
     @cached_property
-    def _slopes(self) -> dict[str, Expr]:
-        return {}
+    def slopes(self) -> dict[str, Expr]:
+        """∂F/∂name by the input, the memory cell if there is one, and every parameter."""
+        by = (INPUT, *((MEMORY,) if self.has_memory else ()), *self.parameters)
+        try:
+            return dict(zip(by, gradient(self.expr, by, MAX_OPERATIONS), strict=True))
+        except FtnnError as error:
+            raise FormulaError(str(error), text=self._formula, end=len(self._formula)) from None
 
     def derivative(self, name: str) -> Any:
         """∂F/∂name, for `"x"` or a parameter, as a SymPy expression."""

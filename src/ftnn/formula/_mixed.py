@@ -16,6 +16,9 @@ from ftnn.formula._text import to_text
 Assignment = Literal["random", "rows", "columns"]
 _ASSIGNMENTS: tuple[Assignment, ...] = ("random", "rows", "columns")
 
+MAX_KINDS = 100
+"""Functions in one matrix."""
+
 
 class Mixed:
     """Several functions in one matrix: every entry is of one kind.
@@ -36,6 +39,11 @@ class Mixed:
         self.functions = tuple(as_function(given) for given in functions)
         if not self.functions:
             raise FtnnError("Mixed needs one function or more, and was given none")
+        if len(self.functions) > MAX_KINDS:
+            raise FtnnError(
+                f"Mixed was given {len(self.functions)} functions; at most {MAX_KINDS} are allowed, as every "
+                "connection evaluates all of them"
+            )
         self.assign: Assignment | np.ndarray[Any, Any] = self._checked(assign)
         self.kind_name = _free_name("kind", self.functions)
         self.function = _compound(self.functions, self.kind_name)
@@ -105,4 +113,9 @@ def _compound(functions: Sequence[Function], kind_name: str) -> Function:
     choices: dict[str, tuple[float, ...]] = {n: (0.0,) for n in sorted(constants) if n in names(expr)}
     if rest:
         choices[kind_name] = tuple(float(n) for n in range(len(functions)))
-    return Function.composed(to_text(expr), {}, choices)
+    try:
+        return Function.composed(to_text(expr), {}, choices)
+    except FormulaError as error:  # Python's parser has limits of its own
+        raise FtnnError(
+            f"these {len(functions)} functions are too long together to be mixed: {error.message}"
+        ) from error

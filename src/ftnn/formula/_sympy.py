@@ -22,6 +22,8 @@ MAX_NESTED, MAX_CHOICES, MAX_SIMPLIFIED = 3, 3, 200
 """Functions within functions, selections, and nodes up to which SymPy simplifies what it gets. Beyond, its
 questions about an argument (is tanh(tanh(tanh(x))) real? which of these is larger?) take time that doubles
 with every level, or grows with the square of their number."""
+MAX_POWER = 64
+"""The power up to which SymPy multiplies out, exactly: of (2*x)**1000000 it would compute all digits."""
 _CHOICES = ("where", "min", "max", "abs", "sign")
 
 
@@ -39,7 +41,8 @@ def to_sympy(expr: Expr) -> Any:
         )
     choices = sum(isinstance(part, Call) and part.op in _CHOICES for part in postorder(lowered))
     nested = _depth(lowered, functions=True)
-    if size <= MAX_SIMPLIFIED and choices <= MAX_CHOICES and nested <= MAX_NESTED:
+    simple = size <= MAX_SIMPLIFIED and choices <= MAX_CHOICES and nested <= MAX_NESTED
+    if simple and _power(lowered) <= MAX_POWER:
         # Comparing what is not real, or dividing by zero, raises this or that where SymPy simplifies.
         with suppress(Exception):
             return _built(lowered)
@@ -61,6 +64,16 @@ def _built(lowered: Expr) -> Any:
             case _:
                 done[part] = _apply(OPS[part.op].sympy, [done[arg] for arg in part.args])
     return done[lowered]
+
+
+def _power(expr: Expr) -> float:
+    """The highest power that anything is raised to, by all powers around it together."""
+    power: dict[Expr, float] = {}
+    for part in postorder(expr):
+        power[part] = max((power[arg] for arg in part.args), default=1.0) if isinstance(part, Call) else 1.0
+        if isinstance(part, Call) and part.op == "pow" and isinstance(part.args[1], Number):
+            power[part] *= max(1.0, abs(part.args[1].value))
+    return power[expr]
 
 
 _FLAT = {"add": "sum", "sub": "sum", "mul": "product"}

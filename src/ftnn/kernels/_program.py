@@ -43,7 +43,7 @@ class Program:
 
     @cached_property
     def slopes(self) -> dict[str, Expr]:
-        return {name: self.function.slope(name) for name in self.differentiable}
+        return self.function.slopes
 
 
 @lru_cache(maxsize=512)
@@ -55,7 +55,9 @@ def program(formula: str, constants: str = "") -> Program:
     - `formula`: the text.
     - `constants`: the names that are constants, separated by spaces.
     """
-    return Program(Function.composed(formula, {}, dict.fromkeys(constants.split(), (0.0,))))
+    found = Program(Function.composed(formula, {}, dict.fromkeys(constants.split(), (0.0,))))
+    _ = found.slopes  # refuses a function too large to compile, and not only when it is first trained
+    return found
 
 
 def signature(function: Function) -> tuple[str, str]:

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ftnn.formula._derive import differentiate
+from ftnn.formula._derive import gradient
 from ftnn.formula._expr import INPUT, MEMORY, ZERO, Expr, plus, symbol, times
 from ftnn.kernels._evaluate import evaluate, schedule
 from ftnn.kernels._operands import Axes
@@ -114,9 +114,8 @@ def backward_form(contraction: Contraction, wanted: tuple[int, ...]) -> Contract
     total = ZERO
     for (name, _), (expr, _) in zip(weights, contraction.results, strict=True):
         total = plus(total, times(symbol(name), expr))
-    results = tuple(
-        (differentiate(total, contraction.operands[n][0]), contraction.operands[n][1]) for n in wanted
-    )
+    names, axes = zip(*(contraction.operands[n] for n in wanted), strict=True) if wanted else ((), ())
+    results = tuple(zip(gradient(total, names), axes, strict=True))
     return Contraction((*contraction.operands, *weights), results)
 
 

@@ -22,7 +22,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ftnn.formula._derive import differentiate
+from ftnn.formula._derive import gradient
 from ftnn.formula._expr import ZERO, plus, symbol, times
 from ftnn.kernels import _reference
 from ftnn.kernels._evaluate import evaluate
@@ -67,8 +67,8 @@ def _forward_mode(contraction: Contraction, moving: tuple[int, ...]) -> Contract
     results: list[tuple[Any, Axes]] = []
     for expr, axes in contraction.results:
         total = ZERO
-        for n, (name, _) in zip(moving, tangents, strict=True):
-            slope = differentiate(expr, contraction.operands[n][0])
+        slopes = gradient(expr, [contraction.operands[n][0] for n in moving])
+        for slope, (name, _) in zip(slopes, tangents, strict=True):
             total = plus(total, times(symbol(name), slope))
         results.append((total, axes))
     return Contraction((*contraction.operands, *tangents), tuple(results))

@@ -1,0 +1,285 @@
+"""Work on any formula within the limits of length ends soon, or is refused with the reason.
+
+What is counted here is work, not seconds: without a budget, most of these tests would take minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import ftnn
+from ftnn.errors import FormulaError, FtnnError
+from ftnn.formula import Function, Mixed, _explain, _function, _plan
+from ftnn.formula._derive import MAX_DERIVED, gradient
+from ftnn.formula._expr import postorder, written_out
+from ftnn.formula._numpy import steps
+from ftnn.formula._sympy import MAX_WRITTEN, to_sympy
+from ftnn.kernels import _llvm, _templates
+from ftnn.kernels._program import program
+from ftnn.nn import Transfer
+
+
+def nested(before: str, after: str, times: int, core: str = "x") -> str:
+    return before * times + core + after * times
+
+
+def by_level(write: Callable[[int, str], str], times: int) -> str:
+    """A formula with a parameter of its own at each level."""
+    text = "x"
+    for n in range(times):
+        text = write(n, text)
+    return text
+
+
+POWERS = "p*x + " + nested("(", ")**16", 9, "2*x")
+QUOTIENTS = nested("p/(q + ", ")", 75)
+TANGENTS = nested("tan(p*", ")", 40)
+DEEP = nested("tan(p*", ")", 90)
+LARGEST = f"p*x + max({', '.join(f'a{n}*x' for n in range(90))})"
+SELECTIONS = nested("where(", " > 0, p*x, x)", 12)
+LONG = {
+    "powers": POWERS,
+    "quotients": QUOTIENTS,
+    "tangents": TANGENTS,
+    "deep": DEEP,
+    "selections": SELECTIONS,
+    "branches": nested("where(x > 0, p*", ", x)", 20),
+    "smaller": nested("min(p*x, ", ")", 60, "q"),
+    "bells": nested("gauss(p + ", ")", 70),
+    "exponentials": nested("exp(", ")", 30, "p*x"),
+    "squares": nested("(", " + p)**2", 60),
+    "factors": "*".join(f"(p + {n}*x)" for n in range(1, 66)),
+    "terms": "sin(" + " + ".join(f"a{n}*x" for n in range(99)) + ")",
+    "imaginary": "max(sqrt(-1), p*x)",
+    "no logarithm": "min(log(-1), p*x)",
+    "infinite": "max(1/0, p*x)",
+    "at infinity": "where(x == 1/0, p, x)",
+    "nothing": "p*x + 0/0",
+    "billion": "p*(3*x)**1000000000",
+}
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many numbers NumPy computes, for each expression that is evaluated."""
+    counts: list[int] = []
+    evaluate = _explain.evaluate
+
+    def counted(expr: Any, values: Any) -> Any:
+        found = evaluate(expr, values)
+        counts.append(len(steps(expr)) * found.size)
+        return found
+
+    monkeypatch.setattr(_explain, "evaluate", counted)
+    return counts
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_long_formula_is_explained_with_as_much_work_as_a_short_one(name: str, work: list[int]):
+    text = str(Function(LONG[name]).explain())
+    assert text.startswith("F(x) ")
+    assert sum(work) < 1.5e9
+    assert len(work) < 20_000
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_formula_is_written_or_refused_and_nothing_else(name: str):
+    function = Function(LONG[name])
+    for ask in (function.latex, lambda: str(function.derivative("x"))):
+        with suppress(FtnnError):
+            assert ask()
+    assert function.plan.kind in ("gemm", "fused")
+    assert function == Function(LONG[name])
+
+
+@pytest.mark.parametrize("text", [QUOTIENTS, DEEP])
+def test_what_is_too_large_for_sympy_says_so(text: str):
+    function = Function(text)
+    with pytest.raises(
+        FtnnError, match=r"too large to be written out: [0-9,]+ operations.*nested [0-9]+ deep"
+    ):
+        function.derivative("x")
+    found = function.explain()
+    assert "too large to be written out" in found.derivatives["x"]
+    assert "too large to be written out" in str(found)
+
+
+@pytest.mark.parametrize("text", ["max(sqrt(-1), p*x)", "min(log(-1), p*x)", SELECTIONS])
+def test_what_sympy_cannot_simplify_is_written_as_it_is(text: str):
+    function = Function(text)
+    assert to_sympy(function.expr)
+    assert function.latex()
+    assert str(function.derivative("x"))
+
+
+def test_a_long_sum_is_not_deep():
+    text = " + ".join(f"a{n}*x" for n in range(99))
+    found = Function(text).sympy
+    assert len(found.args) == 99
+    assert Function(text).latex().count("+") == 98
+
+
+def test_what_was_not_looked_at_is_said():
+    found = Function(DEEP).explain()
+    assert found.unseen > 0
+    assert f"{found.unseen} more places" in str(found)
+    assert Function("p/(x - q)").explain().unseen == 0
+
+
+# ---- plans
+
+
+def test_a_power_of_powers_is_not_computed(monkeypatch: pytest.MonkeyPatch):
+    most = 0
+    bits = _plan._bits
+
+    def watched(coefficient: Any) -> int:
+        nonlocal most
+        most = max(most, bits(coefficient))
+        return bits(coefficient)
+
+    monkeypatch.setattr(_plan, "_bits", watched)
+    plan = Function(POWERS).plan
+    assert plan.kind == "fused"
+    assert "coefficient beyond float32" in plan.reason
+    assert most <= _plan.MAX_BITS
+
+
+# ---- derivatives
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LARGEST,
+        by_level(lambda n, inner: f"a{n}*(x + {inner})", 90),
+        by_level(lambda n, inner: f"sech(a{n}*{inner})", 75),
+        "*".join(f"(a{n} + x)" for n in range(95)),
+    ],
+)
+def test_too_many_operations_in_derivatives_are_refused(text: str):
+    function = Function(text)
+    because = f"the formula and its derivatives have over {_function.MAX_OPERATIONS:,} operations"
+    for ask in (lambda: function.slopes, lambda: function.derivative("x"), function.explain):
+        with pytest.raises(FormulaError, match=because):
+            ask()
+    with pytest.raises(FormulaError, match=because):
+        Transfer(4, 3, function)(torch.zeros(2, 4))
+
+
+def test_many_parameters_that_are_not_nested_are_no_problem():
+    function = Function(" + ".join(f"a{n}*sin({n + 1}*x)" for n in range(50)))
+    assert len(list(postorder(function.expr, *function.slopes.values()))) < 1000
+    layer = Transfer(4, 3, function)
+    layer(torch.ones(2, 4)).sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in layer.parameters() if p.grad is not None)
+
+
+def test_second_derivatives_have_a_budget_too():
+    text = by_level(lambda n, inner: f"tanh(a{n}*x + {inner})", 60)
+    layer = Transfer(2, 2, text, dtype=torch.float64, backend="reference")
+    x = torch.ones(1, 2, dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(layer(x).sum(), x, create_graph=True)
+    with pytest.raises(FtnnError, match=f"over {MAX_DERIVED:,} operations"):
+        slope.sum().backward()
+
+
+def test_derivatives_stop_at_the_budget():
+    expr = Function(by_level(lambda n, inner: f"a{n}*(x + {inner})", 60)).expr
+    asked: list[str] = []
+
+    def names() -> Any:
+        for n in range(60):
+            asked.append(f"a{n}")
+            yield asked[-1]
+
+    with pytest.raises(FtnnError, match="over 300 operations"):
+        gradient(expr, names(), most=300)
+    assert len(asked) < 20
+
+
+# ---- matrices of several kinds
+
+
+def test_too_many_kinds_are_refused():
+    with pytest.raises(FtnnError, match="was given 250 functions; at most 100 are allowed"):
+        Mixed([f"p*sin({n}*x)" for n in range(250)])
+
+
+def test_as_many_kinds_as_are_allowed_can_be_trained():
+    mixed = Mixed([f"p*sin({n + 1}*x)" for n in range(100)])
+    assert str(mixed.function.explain()).startswith("F(x) ")
+    layer = Transfer(3, 2, mixed)
+    layer(torch.ones(2, 3)).sum().backward()
+    assert layer.matrix("p").shape == (2, 3)
+
+
+def test_kinds_that_are_too_long_together_are_refused():
+    deep = nested("tanh(", ")", 150, "p*x")
+    with pytest.raises(FtnnError, match="these 60 functions are too long together to be mixed"):
+        Mixed([deep] * 60)
+
+
+# ---- kernels
+
+
+@pytest.mark.parametrize(("count", "simplified"), [(5, True), (50, False)])
+def test_llvm_simplifies_only_what_it_simplifies_fast(
+    count: int, simplified: bool, monkeypatch: pytest.MonkeyPatch
+):
+    text = _templates.backward(
+        program(f"p*x + max({', '.join(f'a{n}*x' for n in range(count))})"),
+        "float32",
+        8,
+        by_x=True,
+        by_parameters=True,
+        update=False,
+    )
+    asked: list[object] = []
+    build = _llvm.llvm.create_pass_builder
+
+    def counted(*given: Any) -> Any:
+        asked.append(given)
+        return build(*given)
+
+    monkeypatch.setattr(_llvm.llvm, "create_pass_builder", counted)
+    assert _llvm._build(text)
+    assert bool(asked) == simplified
+
+
+def test_an_unsimplified_kernel_computes_the_same(monkeypatch: pytest.MonkeyPatch):
+    text = f"p*x + max({', '.join(f'a{n}*x' for n in range(50))})"
+    x = torch.randn(5, 6, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    cpu, reference = (Transfer(6, 4, text, backend=backend) for backend in ("cpu", "reference"))
+    reference.load_state_dict(cpu.state_dict())
+    found: list[list[torch.Tensor]] = []
+    for layer in (cpu, reference):
+        layer(x).square().sum().backward()
+        found.append([layer(x).detach(), *(p.grad for p in layer.parameters() if p.grad is not None)])
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
+
+
+# ---- values
+
+
+def test_evaluating_holds_no_more_arrays_than_it_needs():
+    found = steps(Function(DEEP).expr)
+    live = most = 0
+    for _, dead in found:
+        live += 1 - len(dead)
+        most = max(most, live + len(dead))
+    assert most < 6
+    assert np.isfinite(Function("p*tanh(x*x)")(2.0, p=1.0))
+
+
+def test_the_limits_of_what_is_written_fit_together():
+    from ftnn.inspect import _written
+
+    assert _written.MAX_WRITTEN <= MAX_WRITTEN
+    assert written_out(ftnn.catalogue["F12"].expr) == 8
