@@ -89,7 +89,7 @@ def test_curves_of_pi() -> None:
         (["reproduce", "mnist", "--jobs", "2", "--ray", "auto"], "give one of them"),
         (["reproduce", "mnist", "--store", "no/a.sqlite"], "does the folder exist"),
         (["reproduce", "mnist", "--data", "cifar"], "mnist:N"),
-        (["reproduce", "mnist", "--epochs", "-1"], "must be two numbers"),
+        (["reproduce", "mnist", "--epochs", "-1"], "a whole number of 0 or more"),
         (["reproduce", "pi", "--hidden", "0"], "1 or more"),
         (["store", "list"], "there is no store ftnn.sqlite"),
         (["store", "export", "a.csv"], "there is no store ftnn.sqlite"),
