@@ -97,7 +97,7 @@ def forward(program: Program, dtype: DType, lanes: int, tile: int = TILE) -> str
         def all_vectors(*, explicit: bool) -> None:
             loop(v, vectors, lambda vec, _: each_vector(vec, explicit=explicit))
 
-        if zeros is not None:  # a loop for each way: a branch inside of one would cost more than what it does
+        if zeros is not None:  # two loops: a branch inside one would cost more than the work it selects
             when(v, zeros.explicit, lambda: all_vectors(explicit=True))
             when(v, k.builder.not_(zeros.explicit), lambda: all_vectors(explicit=False))
         else:
