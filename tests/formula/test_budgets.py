@@ -145,7 +145,7 @@ def test_a_power_of_powers_is_not_computed(monkeypatch: pytest.MonkeyPatch):
         return bits(coefficient)
 
     monkeypatch.setattr(_plan, "_bits", watched)
-    plan = Function(POWERS).plan
+    plan = Function("p*x + " + nested("(", ")**16", 9, "p*x*2")).plan
     assert plan.kind == "fused"
     assert "coefficient beyond float32" in plan.reason
     assert most <= _plan.MAX_BITS
