@@ -62,6 +62,9 @@ LONG = {
     "at infinity": "where(x == 1/0, p, x)",
     "nothing": "p*x + 0/0",
     "billion": "p*(3*x)**1000000000",
+    "turns": "p*x + rect(x)**sec(exp(1e39))",
+    "pole": "p*x + min(csc(0) + max(-1, 3), 0*erf(sqrt(-1)))",
+    "assumptions": "p*x + 1e39/(min(0.5, p) + tanh(-0.0) - min(1e308, 1/0)/min(-1, 0/0))",
 }
 
 
@@ -116,6 +119,16 @@ def test_what_sympy_cannot_simplify_is_written_as_it_is(text: str):
     assert to_sympy(function.expr)
     assert function.latex()
     assert str(function.derivative("x"))
+
+
+def test_a_power_of_a_selection_is_written():
+    deep = nested("tanh(", ")", 4, "where(x > p, x, q)**2")
+    assert r"\right)^{2}" in Function(f"p*{deep}").latex()
+
+
+def test_a_number_beyond_float64_is_written_as_what_it_is_computed_to():
+    assert str(Function("p*x*exp(1e39)").sympy) == "p*x*oo"
+    assert str(Function("p*x + sqrt(-1)").sympy) == "p*x + nan"
 
 
 def test_a_long_sum_is_not_deep():

@@ -156,9 +156,9 @@ class Function:
 
     def latex(self) -> str:
         """The function in LaTeX."""
-        import sympy
+        from ftnn.formula._sympy import to_latex
 
-        return sympy.latex(self.sympy)
+        return to_latex(self.sympy)
 
     # --- what it does ---
 

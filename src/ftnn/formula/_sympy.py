@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import operator
-from contextlib import suppress
 from typing import Any
 
 import sympy
 from sympy.functions.elementary.piecewise import ExprCondPair
+from sympy.printing.latex import LatexPrinter
 
 from ftnn.errors import FtnnError
 from ftnn.formula._derive import lower
 from ftnn.formula._expr import Call, Expr, Number, Symbol, postorder, written_out
+from ftnn.formula._numpy import evaluate
 from ftnn.formula._ops import OPS
 
 MAX_WRITTEN, MAX_DEPTH = 5_000, 100
@@ -39,18 +40,44 @@ def to_sympy(expr: Expr) -> Any:
             f"too large to be written out: {size:,} operations, numbers and names, nested {depth} deep; "
             f"at most {MAX_WRITTEN:,} and {MAX_DEPTH} are written out"
         )
-    choices = sum(isinstance(part, Call) and part.op in _CHOICES for part in postorder(lowered))
-    nested = _depth(lowered, functions=True)
-    simple = size <= MAX_SIMPLIFIED and choices <= MAX_CHOICES and nested <= MAX_NESTED
-    if simple and _power(lowered) <= MAX_POWER:
-        # Comparing what is not real, or dividing by zero, raises this or that where SymPy simplifies.
-        with suppress(Exception):
-            return _built(lowered)
+    reasons: list[Exception] = []
+    for simplify in (True, False) if _is_simple(lowered, size) else (False,):
+        try:
+            with sympy.evaluate(simplify):
+                found = _built(lowered)
+            str(found)  # some fail only when they are printed
+            return found
+        except Exception as error:  # whatever SymPy raises where a number is not real, or not finite
+            reasons.append(error)
+    raise FtnnError(f"SymPy has no expression for it: {reasons[-1]!r}") from reasons[-1]
+
+
+def to_latex(found: Any) -> str:
+    """A SymPy expression in LaTeX."""
     try:
-        with sympy.evaluate(False):
-            return _built(lowered)
-    except Exception as error:
-        raise FtnnError(f"SymPy has no expression for it: {error}") from error
+        return _Printer().doprint(found)
+    except Exception as error:  # as above
+        raise FtnnError(f"SymPy cannot write it in LaTeX: {error!r}") from error
+
+
+class _Printer(LatexPrinter):
+    """SymPy's, which fails at powers of selections."""
+
+    def _print_Piecewise(self, expr: Any, exp: str | None = None) -> str:
+        text: str = super()._print_Piecewise(expr)
+        return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
+
+
+def _is_simple(lowered: Expr, size: int) -> bool:
+    """Whether SymPy simplifies it within moments."""
+    calls = [part for part in postorder(lowered) if isinstance(part, Call)]
+    return (
+        size <= MAX_SIMPLIFIED
+        and sum(part.op in _CHOICES for part in calls) <= MAX_CHOICES
+        and _depth(lowered, functions=True) <= MAX_NESTED
+        and _power(lowered) <= MAX_POWER
+        and all(part.names for part in calls)
+    )
 
 
 def _built(lowered: Expr) -> Any:
@@ -61,6 +88,9 @@ def _built(lowered: Expr) -> Any:
                 done[part] = sympy.pi if value == math.pi else sympy.sympify(value)
             case Symbol(name):
                 done[part] = sympy.Symbol(name)
+            case Call(op) if not part.names and not OPS[op].is_comparison:
+                # Beyond float64, as exp(1e39) or sqrt(-1): what we compute, not what SymPy makes of it.
+                done[part] = sympy.sympify(float(evaluate(part, {})))
             case _:
                 done[part] = _apply(OPS[part.op].sympy, [done[arg] for arg in part.args])
     return done[lowered]
@@ -92,9 +122,14 @@ def _depth(expr: Expr, *, functions: bool = False) -> int:
     return depth[expr]
 
 
+_RELATIONS = tuple(op.sympy for op in OPS.values() if op.is_comparison)
+
+
 def _apply(native: str, args: list[Any]) -> Any:
     if native == "where":
         condition, a, b = args
+        if condition in (sympy.true, sympy.false):
+            return a if condition else b
         if sympy.core.parameters.global_parameters.evaluate:
             return sympy.Piecewise((a, condition), (b, True))
         # Its constructors simplify conditions all the same, and fail at some.
@@ -108,9 +143,6 @@ def _apply(native: str, args: list[Any]) -> Any:
         first, second = args
         return sympy.Mul(*(first.args if isinstance(first, sympy.Mul) else (first,)), second)
     module, _, name = native.rpartition(".")
-    try:
-        return getattr(operator if module else sympy, name)(*args)
-    except TypeError:
-        if name not in ("Lt", "Le", "Gt", "Ge"):
-            raise
-        return sympy.false  # a number that is not real or not finite, as NaN, compares as nothing
+    if name in _RELATIONS and sympy.nan in args:
+        return sympy.true if name == "Ne" else sympy.false  # NaN compares as nothing
+    return getattr(operator if module else sympy, name)(*args)

@@ -48,9 +48,9 @@ def sympy(net: nn.Module, digits: int | None = None) -> list[Any]:
 
 def latex(net: nn.Module, digits: int | None = 3) -> list[str]:
     """The same in LaTeX, one text for every output. For the arguments see [`ftnn.inspect.sympy`][]."""
-    import sympy as library
+    from ftnn.formula._sympy import to_latex
 
-    return [library.latex(expr) for expr in sympy(net, digits)]
+    return [to_latex(expr) for expr in sympy(net, digits)]
 
 
 def numpy(net: nn.Module, digits: int | None = None) -> Written:
