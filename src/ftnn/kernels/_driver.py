@@ -82,7 +82,10 @@ class Network:
         self._lost, self._settings = np.zeros(1, np.int64), room(2, dtype)
         self._explicit = np.zeros(len(shapes), np.int64)
         self._subset_sums = room(
-            max(_templates.subset_sums_size(layer.width // width, stride, width) for layer in self.layers),
+            max(
+                _templates.subset_sums_size(layer.width // width, stride, width) if self._of_zeros(n) else 0
+                for n, layer in enumerate(self.layers)
+            ),
             dtype,
         )
         self._sums = room(int(max(sizes[:, 4])), dtype)
@@ -99,6 +102,11 @@ class Network:
         for n in range(len(shapes)):
             self._set_up(n)
 
+    def _of_zeros(self, n: int) -> bool:
+        """Whether samples whose x is zero have a gradient in layer n."""
+        program = self.layers[n].shape.program
+        return _templates.slopes_of(program, by_x=n > 0, by_parameters=True).of_zeros
+
     def _set_up(self, n: int) -> None:
         """Compile a layer's kernels and write down what they are called with."""
         layer, dtype, width = self.layers[n], self.dtype, lanes(self.dtype)
@@ -111,7 +119,7 @@ class Network:
         )
         self._codes += (forward, update)
         self._kernels[n, :2] = forward.address, update.address
-        if _templates.slopes_of(shape.program, by_x=n > 0, by_parameters=True).of_zeros:
+        if self._of_zeros(n):
             self._codes.append(compiled(_templates.subset_sums(dtype, width)))
             self._kernels[n, 2] = self._codes[-1].address
         size = np.dtype(dtype).itemsize

@@ -108,16 +108,13 @@ def pass_on(out, samples, n, width, stride, skip, count, index, value):
                     value[base + listed] = y
                     listed += 1
             count[j] = listed
-            for s in range(samples):
-                y = out[s * width + j]
-                if y == 0 and math.copysign(1.0, y) > 0:
-                    index[base + listed] = s
-                    listed += 1
         else:
             count[j] = samples
             for s in range(samples):
                 index[base + s] = s
                 value[base + s] = out[s * width + j]
+    if skip:
+        list_zeros(samples, n, stride, count, index)
 
 
 @_jit
@@ -220,7 +217,7 @@ def forward(
         n, width = sizes[layer + 1], widths[layer]
         args[layer, 0, 2] = samples
         for _ in range(2):
-            if explicit[layer]:
+            if explicit[layer] and layer == 0:  # those of the others are listed by `pass_on`
                 list_zeros(samples, sizes[layer], stride, count[at[layer, 0] :], index[at[layer, 1] :])
             args[layer, 0, 12] = explicit[layer] > 0
             lost[0] = 0
