@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run test check fuzz static format tables docs dist clean
+.PHONY: help run test check fuzz digests static format tables docs dist clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -18,10 +18,13 @@ test: static  ## everything: style, types, imports, all tests
 	$(PYTEST)
 
 check: static  ## the daily subset, under two minutes: without the tests of kernels, training and estimators
-	$(PYTEST) -m "not slow" tests/data tests/formula tests/nn tests/test_cli.py tests/test_errors.py tests/test_project.py
+	$(PYTEST) -m "not slow" tests/data tests/formula tests/nn tests/cli/test_app.py tests/test_errors.py tests/test_project.py
 
 fuzz: $(READY)  ## 2,000 random formulas against an independent oracle; N=… SEED=… for more, or others
 	$(BIN)/python -m tests.fuzz --count $(N) --seed $(SEED)
+
+digests: $(READY)  ## whether results have the bits that they had before; takes some minutes
+	$(BIN)/python -m tests.digests
 
 static: $(READY)
 	$(BIN)/ruff check

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ftnn import _process as _process  # early, for its own sake: kernels come later
+from ftnn import _process as _process  # early, before any kernel: see there
 from ftnn._lazy import attach
 from ftnn.errors import FtnnError as FtnnError
 from ftnn.formula import Function as Function
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ftnn.nn import load as load
     from ftnn.nn import save as save
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _PACKAGES = ("data", "estimators", "experiments", "inspect", "nn", "training")
 __getattr__, __dir__ = attach(

@@ -1,4 +1,4 @@
-"""Files written whole or not at all."""
+"""Writing files atomically."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 
 
 def write(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Replace a file by a new one that takes its name: a reader sees the old or the new, never half.
+    """Replace a file: readers see the old or the new content, never a part of it.
 
     **Arguments:**
 
-    - `path`: the file; its folder must be there. A link is followed, and the file's permissions are kept.
-    - `content`: all of it.
-    - `durable`: wait until it is on the disk, so that not even a power cut leaves half.
+    - `path`: the file, in an existing folder. Links are followed, and the file's permissions are kept.
+    - `content`: the whole new content.
+    - `durable`: wait until it is on disk, so that even a power failure leaves no partial file.
 
-    Raises `OSError`, and then the old file is as it was.
+    Raises `OSError`, which leaves the old file unchanged.
     """
     target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():  # /dev/null, a pipe: to be written to, and not replaced
+    if target.exists() and not target.is_file():  # such as /dev/null or a pipe: written to, not replaced
         target.write_bytes(content)
         return
     temporary = target.parent / f".{target.name}.{os.urandom(8).hex()}"
@@ -32,9 +32,7 @@ def write(path: Path, content: bytes, *, durable: bool = True) -> None:
                 os.fsync(file.fileno())
             file.close()
             with contextlib.suppress(OSError):
-                shutil.copymode(
-                    target, temporary
-                )  # who may read the old file may read the new one, no others
+                shutil.copymode(target, temporary)
             os.replace(temporary, target)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -42,9 +40,9 @@ def write(path: Path, content: bytes, *, durable: bool = True) -> None:
 
 
 def write_or_explain(path: Path, content: bytes, error: type[Exception], what: str = "") -> None:
-    """As `write`, but a failure is an `error` that names the file; `what` it is may stand before its name."""
+    """Like `write`, but raises `error` on failure, with the file's name and `what` it is."""
     try:
         write(path, content)
-    except (OSError, ValueError) as found:
-        reason = (found.strerror if isinstance(found, OSError) else None) or found
-        raise error(f"cannot write {what}{path}: {reason}; what was there is unchanged") from found
+    except (OSError, ValueError) as cause:
+        reason = (cause.strerror if isinstance(cause, OSError) else None) or cause
+        raise error(f"cannot write {what}{path}: {reason}; nothing was changed") from cause

@@ -1,4 +1,4 @@
-"""Packages whose parts are loaded when they are first asked for: torch alone takes a second to load."""
+"""Packages whose parts are loaded on first use: torch alone takes a second to load."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ def attach(package: str, parts: Mapping[str, str]) -> tuple[Callable[[str], Any]
     **Arguments:**
 
     - `package`: its name.
-    - `parts`: for each name that it offers, the module that has it; where that is called the same, the module
-        itself is meant.
+    - `parts`: each public name → its module. If both have the same name, the name is the module itself.
     """
 
     def get(name: str) -> Any:
         if name not in parts:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = importlib.import_module(f"{package}.{parts[name]}")
-        found = module if parts[name] == name else getattr(module, name)
-        setattr(sys.modules[package], name, found)  # once is enough
-        return found
+        part = module if parts[name] == name else getattr(module, name)
+        setattr(sys.modules[package], name, part)  # for the next time
+        return part
 
     def names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *parts})

@@ -1,4 +1,4 @@
-"""The errors ftnn raises on purpose: all are `FtnnError`, and each is also the built-in error it is like."""
+"""ftnn's errors: all are `FtnnError`, and each is also the built-in error it resembles."""
 
 import functools
 import unicodedata
@@ -15,7 +15,7 @@ __all__ = [
 ]
 
 _COLUMNS = 100  # of a quoted text; a longer one is cut to a window around the place
-_BEFORE = 40  # of them, at most this many stand before the place when the text is cut at its left
+_BEFORE = 40  # columns before the place, at most, if the text is cut at its left
 _INDENT = "  "
 
 
@@ -24,11 +24,11 @@ class FtnnError(Exception):
 
 
 class FormulaError(FtnnError, ValueError):
-    """A formula that cannot be used, with the place in its text.
+    """An invalid formula, with the place of the error in its text.
 
     `message` says what is wrong. `text` is the whole formula as the user wrote it. `text[start:end]` is the
-    place; without `end` it is the one character at `start`, and a place at the end of the text is shown just
-    behind it. `str(error)` is the message, the text, and carets under the place.
+    place; without `end` it is the character at `start`, and a place at the end of the text is shown just
+    after it. `str(error)` is the message, the text, and carets under the place.
     """
 
     def __init__(self, message: str, *, text: str, start: int = 0, end: int | None = None) -> None:
@@ -39,21 +39,21 @@ class FormulaError(FtnnError, ValueError):
         super().__init__(f"{message}\n{self.quoted()}")
 
     def quoted(self, columns: int = _COLUMNS) -> str:
-        """The text, cut to about so many columns around the place, and carets under the place: two lines."""
+        """Two lines: the text, cut to about `columns` around the place, and carets under the place."""
         return _quote(self.text, self.start, self.start + 1 if self.end is None else self.end, columns)
 
     def __reduce__(self) -> tuple[Callable[[], "FormulaError"], tuple[()]]:
-        # Pickle makes an exception as type(*args), without keywords; worker processes must hand it back.
+        # Pickle rebuilds exceptions as type(*args), without keywords; worker processes must return this one.
         make = functools.partial(type(self), self.message, text=self.text, start=self.start, end=self.end)
         return make, ()
 
 
 class ShapeError(FtnnError, ValueError):
-    """An array or tensor whose shape does not fit."""
+    """An array or tensor of the wrong shape."""
 
 
 class DTypeError(FtnnError, TypeError):
-    """An array or tensor whose dtype does not fit."""
+    """An array or tensor of the wrong dtype."""
 
 
 class ModelFileError(FtnnError, ValueError):
@@ -61,15 +61,19 @@ class ModelFileError(FtnnError, ValueError):
 
 
 class DataError(FtnnError, ValueError):
-    """Data that are missing, damaged, or not what was asked for."""
+    """Data that is missing, damaged, or unsuitable."""
+
+
+class InterruptedByUserError(FtnnError):
+    """Ctrl-C, after part of the work was saved."""
 
 
 def _quote(text: str, start: int, end: int, columns: int) -> str:
     """Two lines: `text`, cut to about `columns` columns around `[start, end)`, and carets under that."""
-    # Unprintable characters would break the line, or the terminal. One for one, so that places stay right.
+    # Unprintable characters could break the line or the terminal. One for one, so that places stay right.
     shown = "".join(character if character.isprintable() else " " for character in text)
     start = min(max(start, 0), len(shown))
-    end = min(max(end, start + 1), len(shown) + 1)  # at least one caret; one may stand behind the text
+    end = min(max(end, start + 1), len(shown) + 1)  # at least one caret, possibly after the text
 
     left, right = 0, len(shown)
     if _columns(shown) > columns:
@@ -99,7 +103,3 @@ def _width(character: str) -> int:
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
-class InterruptedByUserError(FtnnError):
-    """Ctrl-C, where something was kept of what was done."""

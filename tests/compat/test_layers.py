@@ -16,7 +16,8 @@ from torch.library import opcheck
 import ftnn
 from ftnn import Mixed, catalogue
 from ftnn.errors import DTypeError
-from ftnn.kernels import Backend, signature, transfer
+from ftnn.kernels import Backend, program_of, signature, transfer
+from ftnn.kernels.contraction import contraction
 from ftnn.nn import Memory, Network, Partial, Transfer
 from tests.kernels._layers import tensors
 
@@ -120,9 +121,7 @@ def test_transforms_may_stand_inside_of_what_is_compiled(backend: Backend):
 
 @pytest.mark.parametrize("path", ["transfer", "transfer/0,1,2,3", "transfer/1/0,2,4"])
 def test_the_operator_of_compiled_code_is_one_as_torch_wants_it(path: str):
-    from ftnn.kernels._traced import planned
-
-    found = planned(*signature(catalogue["F12"]), path)
+    found = contraction(program_of(*signature(catalogue["F12"])), path)
     shapes = {"bi": (3, 4), "io": (4, 2), "bo": (3, 2)}
     given = [torch.rand(shapes[axes], dtype=torch.float64, requires_grad=True) for _, axes in found.operands]
     opcheck(torch.ops.ftnn.contract.default, (given, *signature(catalogue["F12"]), path))

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 import ftnn
 from ftnn import FTNNClassifier, FTNNRegressor
 from ftnn.estimators._samples import MOST_VISITS, Samples, checked_weights
-from tests.estimators.made import are_equal, classifier, diabetes, ignore_chance, iris, regressor
+from tests.estimators.quick import are_equal, classifier, diabetes, ignore_chance, iris, regressor
 
 ACTIVATIONS = {
     "logistic": lambda x: 1 / (1 + np.exp(-x)),

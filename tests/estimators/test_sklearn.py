@@ -30,7 +30,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import ftnn
 from ftnn import FTNNClassifier, FTNNRegressor
-from tests.estimators.made import are_equal, classifier, ignore_chance, iris, regressor
+from tests.estimators.quick import are_equal, classifier, ignore_chance, iris, regressor
 
 # --- scikit-learn's own checks ---
 

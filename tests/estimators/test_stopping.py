@@ -18,7 +18,7 @@ from ftnn import FTNNClassifier, FTNNRegressor
 from ftnn.estimators._samples import Samples
 from ftnn.estimators._stopping import Stopping
 from ftnn.training import Epoch
-from tests.estimators.made import classifier, diabetes, iris, parameters_of, regressor
+from tests.estimators.quick import classifier, diabetes, iris, parameters_of, regressor
 
 # --- stopping ---
 

@@ -7,8 +7,7 @@ import hashlib
 import numpy as np
 
 from ftnn.experiments import Cell
-from ftnn.experiments._jobs import Job, Outcome
-from ftnn.experiments._scheduler import Event
+from ftnn.experiments.grid.jobs import Event, Job, Outcome
 from tests.experiments.quick import cell
 
 

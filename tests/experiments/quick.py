@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from ftnn.experiments import Cell, PiCell, Store
-from ftnn.experiments._execute import execute
-from ftnn.experiments._jobs import Job, Outcome, Progress
-from ftnn.experiments._scheduler import Event, run
-from ftnn.experiments._tasks import Task
+from ftnn.experiments.grid.exchange import import_files
+from ftnn.experiments.grid.jobs import Event, Job, Outcome, Progress
+from ftnn.experiments.grid.scheduler import run
+from ftnn.experiments.grid.task import AnyTask
 
 
 def cell(function: str = "F03", layers: int = 1, gamma: float = -2, seed: int = 0, **settings: Any) -> Cell:
@@ -23,7 +24,7 @@ class Inline:
     def __init__(self, slots: int = 1):
         self.slots = slots
         self.jobs: list[Job] = []
-        self.ran: list[Task] = []
+        self.ran: list[AnyTask] = []
         self.closed = False
 
     def submit(self, job: Job) -> None:
@@ -35,7 +36,7 @@ class Inline:
         job = self.jobs.pop(0)
         self.ran.append(job.task)
         told: list[Event] = []
-        told.append(execute(job, told.append))
+        told.append(job.run(told.append))
         return told
 
     def close(self) -> None:
@@ -46,19 +47,19 @@ class Quiet:
     """A watcher that keeps what it is told."""
 
     def __init__(self) -> None:
-        self.begun: tuple[list[Task], int, int] | None = None
-        self.finished_tasks: list[Task] = []
-        self.lost_tasks: list[Task] = []
+        self.begun: tuple[list[AnyTask], int, int] | None = None
+        self.finished_tasks: list[AnyTask] = []
+        self.lost_tasks: list[AnyTask] = []
 
-    def begin(self, waiting: list[Task], done: int, slots: int) -> None:
+    def begin(self, waiting: list[AnyTask], done: int, slots: int) -> None:
         self.begun = (waiting, done, slots)
 
-    def started(self, task: Task) -> None: ...
-    def progress(self, task: Task, progress: Progress) -> None: ...
-    def finished(self, task: Task, outcome: Outcome | None) -> None:
+    def started(self, task: AnyTask) -> None: ...
+    def progress(self, task: AnyTask, progress: Progress) -> None: ...
+    def finished(self, task: AnyTask, outcome: Outcome | None) -> None:
         self.finished_tasks.append(task)
 
-    def lost(self, task: Task, reason: str) -> None:
+    def lost(self, task: AnyTask, reason: str) -> None:
         self.lost_tasks.append(task)
 
 
@@ -66,6 +67,11 @@ def run_inline(cells: Iterable[Cell | PiCell], store: Store) -> Inline:
     executor = Inline()
     run([each.task() for each in cells], store, executor, Quiet())
     return executor
+
+
+def import_file(store: Store, path: Path) -> tuple[int, int]:
+    """Returns how many rows the file has, and how many were new."""
+    return import_files(store, [path])[path]
 
 
 def digests(store: Store) -> dict[str, str]:

@@ -10,14 +10,14 @@ import safetensors.numpy
 
 from ftnn.data import paper_grid
 from ftnn.experiments import Cell, PiCell, Store
-from ftnn.experiments._store import Row
-from ftnn.experiments._tasks import Task
+from ftnn.experiments.grid.rows import Row
+from ftnn.experiments.grid.task import AnyTask
 
 FINISHED = "2026-01-02T03:04:05.678+00:00"
 
 
 def row(
-    task: Task,
+    task: AnyTask,
     ft: float | None,
     *,
     lwt: float | None = None,

@@ -10,9 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from ftnn.cli import app
-from ftnn.experiments import Store, _command, _tasks
-from ftnn.experiments._exchange import import_file
-from tests.experiments.quick import Inline, cell, run_inline
+from ftnn.cli._lists import split
+from ftnn.experiments import Store
+from ftnn.experiments.paper.mnist.cells import FineTuning
+from tests.experiments.quick import Inline, cell, import_file, run_inline
 
 QUICK = ["--data", "mnist:200", "--width", "8", "--epochs", "2", "--fine-tuning-epochs", "2"]
 
@@ -21,7 +22,7 @@ QUICK = ["--data", "mnist:200", "--width", "8", "--epochs", "2", "--fine-tuning-
 def inline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No worker processes, and a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(_command, "LocalExecutor", _inline)
+    monkeypatch.setattr("ftnn.experiments.LocalExecutor", _inline)
 
 
 def _inline(jobs: int | None) -> Inline:
@@ -81,11 +82,23 @@ def test_curves_of_pi() -> None:
     assert "2 stages with other settings than the paper's are not in it" in done.stderr
 
 
+def test_stages_without_epochs_are_work_of_no_size() -> None:
+    command = ["reproduce", "mnist", "--layers", "1,2", "--functions", "F03", "--activations", "logistic"]
+    done = ftnn(*command, "--gammas", "-2", *QUICK[:4], "--epochs", "0", "--fine-tuning-epochs", "1")
+    assert done.exit_code == 0, done.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["reproduce", "mnist", "--functions", "F99"], "'F99' is not in the catalogue"),
-        (["reproduce", "mnist", "--gammas", "x"], "'x' is not allowed"),
+        (["reproduce", "mnist", "--gammas", "x"], "'x' is not a number; expected best, all, or numbers"),
+        (["reproduce", "mnist", "--gammas", "nan"], "'nan' is not a number"),
+        (["reproduce", "mnist", "--layers", "0"], "--layers 0: '0' is not a whole number of 1 or more"),
+        (["reproduce", "mnist", "--layers", "1,b"], "--layers 1,b: 'b' is not a whole number"),
+        (["reproduce", "mnist", "--layers", "2"], "set gammas to all"),
+        (["reproduce", "mnist", "--seeds", "-1"], "'-1' is not a whole number of 0 or more"),
+        (["reproduce", "mnist", "--activations", "sigmoid"], "expected logistic, relu, tanh"),
         (["reproduce", "mnist", "--jobs", "2", "--ray", "auto"], "give one of them"),
         (["reproduce", "mnist", "--store", "no/a.sqlite"], "does the folder exist"),
         (["reproduce", "mnist", "--data", "cifar"], "mnist:N"),
@@ -103,6 +116,10 @@ def test_bad_input_is_told_without_a_traceback(arguments: list[str], said: str) 
     assert "Traceback" not in done.output
 
 
+def test_functions_are_told_apart_by_commas_outside_brackets() -> None:
+    assert split("F01, p*max(x, q) where q in [0, 1],F02") == ["F01", "p*max(x, q) where q in [0, 1]", "F02"]
+
+
 def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupted(Inline):
         def events(self, seconds: float) -> Any:
@@ -111,7 +128,7 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(jobs: int | None) -> Inline:
         return Interrupted()
 
-    monkeypatch.setattr(_command, "LocalExecutor", interrupted)
+    monkeypatch.setattr("ftnn.experiments.LocalExecutor", interrupted)
     done = ftnn("reproduce", "mnist", "--layers", "1", "--functions", "F03", *QUICK)
     assert done.exit_code == 130
     assert "the same command goes on from there" in done.stderr
@@ -120,7 +137,7 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_results_of_an_earlier_version_are_not_shown_but_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     command = ("reproduce", "mnist", "--layers", "1", "--functions", "F03", "--activations", "logistic")
     with monkeypatch.context() as earlier:
-        earlier.setattr(_tasks, "RESULTS", {**_tasks.RESULTS, "ft": 0})
+        earlier.setattr(FineTuning, "results", 0)
         assert ftnn(*command, "--gammas", "-2", *QUICK).exit_code == 0
     listed = json.loads(ftnn("store", "list", "--json").stdout)
     assert (listed["cells"], listed["stages"], listed["outdated"]) == ([], {"lwt": 1}, 1)

@@ -18,8 +18,9 @@ from ftnn._printable import printable
 from ftnn.cli import app
 from ftnn.experiments import Cell, Store
 from ftnn.experiments.report import collect, markdown, page
-from ftnn.experiments.report._texts import code
+from ftnn.experiments.report.texts import code
 from tests.experiments import stored
+from tests.experiments.quick import import_file
 
 SCRIPT = "<script>alert(1)</script> | [a](javascript:b) ![c](http://d/) `e` *f* &lt;\n# g"
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egpj.exe\u2028\r\nnext\x00"
@@ -176,8 +177,8 @@ def test_a_row_with_such_text_is_the_same_after_an_export(tmp_path: Path) -> Non
     row = replace(stored.row(task, None, failed=ESCAPES), versions={})
     with Store(tmp_path / "a.sqlite") as store, Store(tmp_path / "b.sqlite") as other:
         store.add(row, None, None)
-        from ftnn.experiments._exchange import export, import_file
+        from ftnn.experiments.grid.exchange import export
 
-        export(store, tmp_path / "a.csv")
+        export(store, tmp_path / "a.csv", "mnist")
         import_file(other, tmp_path / "a.csv")
         assert [each.failed for each in other.rows()] == [ESCAPES]

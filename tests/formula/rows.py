@@ -26,8 +26,8 @@ from ftnn.formula._derive import differentiate, lower
 from ftnn.formula._expr import Call, Expr, call, number, postorder, substitute, symbol
 from ftnn.formula._ops import OPS, Domain, Op
 from ftnn.formula._sympy import to_sympy
-from ftnn.kernels import _evaluate, _gemm
-from ftnn.kernels._emit import Emitter
+from ftnn.kernels.codegen.emitting import Emitter
+from ftnn.kernels.eager import evaluation, gemm
 from tests.formula import oracle
 from tests.formula.strategies import OTHER_SIDE
 from tests.kernels import interpreted
@@ -110,7 +110,7 @@ def by_numpy(expr: Expr, at: Points) -> NDArray[Any]:
 
 def by_torch(expr: Expr, at: Points) -> NDArray[Any]:
     tensors = {name: torch.from_numpy(values) for name, values in at.items()}
-    return _evaluate.evaluate((expr,), tensors)[0].numpy()
+    return evaluation.evaluate((expr,), tensors)[0].numpy()
 
 
 def by_sympy(expr: Expr, at: Points) -> list[Any]:
@@ -238,8 +238,8 @@ def table_with(row: Op) -> Generator[None]:
 def _forget() -> None:
     """What was worked out from another table is no longer true."""
     _numpy.steps.cache_clear()
-    _evaluate.schedule.cache_clear()
-    _gemm._slope.cache_clear()
+    evaluation.schedule.cache_clear()
+    gemm._slope.cache_clear()
 
 
 _OTHER = {"lt": "gt", "le": "lt", "gt": "ge", "ge": "gt", "eq": "ne", "ne": "eq"}

@@ -59,10 +59,9 @@ WRITTEN = {
     "rect(p)*x + rect(-q)*x": 1,
     "max(p, q)*min(x, 1)": 1,
     "p*where(x > 0, x, 0.1*x)": 1,
-    # absolute values and signs
+    # absolute values
     "abs(p*x)": 1,
     "abs(-2*p*x)": 1,
-    "sign(p*x)*q": 1,
     "abs(p*x)**2": 1,
     # addition theorems
     "p*sin(x + r)": 2,

@@ -15,13 +15,15 @@ import torch
 
 import ftnn
 from ftnn.errors import FormulaError, FtnnError
-from ftnn.formula import Function, Mixed, _explain, _function, _plan
+from ftnn.formula import Function, Mixed, _function, _measure, _singularities, _split
 from ftnn.formula._derive import MAX_DERIVED, gradient
 from ftnn.formula._expr import postorder, written_out
 from ftnn.formula._numpy import steps
 from ftnn.formula._sympy import MAX_WRITTEN, to_sympy
-from ftnn.kernels import _llvm, _templates
-from ftnn.kernels._program import program
+from ftnn.kernels.codegen.target import Target
+from ftnn.kernels.cpu import compiler
+from ftnn.kernels.loops.skipping_backward import backward
+from ftnn.kernels.program import program_of
 from ftnn.nn import Transfer
 
 
@@ -72,14 +74,15 @@ LONG = {
 def work(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many numbers NumPy computes, for each expression that is evaluated."""
     counts: list[int] = []
-    evaluate = _explain.evaluate
+    evaluate = _measure.evaluate
 
     def counted(expr: Any, values: Any) -> Any:
-        found = evaluate(expr, values)
-        counts.append(len(steps(expr)) * found.size)
-        return found
+        result = evaluate(expr, values)
+        counts.append(len(steps(expr)) * result.size)
+        return result
 
-    monkeypatch.setattr(_explain, "evaluate", counted)
+    for module in (_measure, _singularities):
+        monkeypatch.setattr(module, "evaluate", counted)
     return counts
 
 
@@ -150,18 +153,18 @@ def test_what_was_not_looked_at_is_said():
 
 def test_a_power_of_powers_is_not_computed(monkeypatch: pytest.MonkeyPatch):
     most = 0
-    bits = _plan._bits
+    bits = _split._bits
 
     def watched(coefficient: Any) -> int:
         nonlocal most
         most = max(most, bits(coefficient))
         return bits(coefficient)
 
-    monkeypatch.setattr(_plan, "_bits", watched)
+    monkeypatch.setattr(_split, "_bits", watched)
     plan = Function("p*x + " + nested("(", ")**16", 9, "p*x*2")).plan
     assert plan.kind == "fused"
     assert "coefficient beyond float32" in plan.reason
-    assert most <= _plan.MAX_BITS
+    assert most <= _split.MAX_BITS
 
 
 # ---- derivatives
@@ -221,7 +224,7 @@ def test_derivatives_stop_at_the_budget():
 
 
 def test_too_many_kinds_are_refused():
-    with pytest.raises(FtnnError, match="was given 250 functions; at most 100 are allowed"):
+    with pytest.raises(FtnnError, match="Mixed has 250 functions; at most 100 are allowed"):
         Mixed([f"p*sin({n}*x)" for n in range(250)])
 
 
@@ -246,23 +249,22 @@ def test_kinds_that_are_too_long_together_are_refused():
 def test_llvm_simplifies_only_what_it_simplifies_fast(
     count: int, simplified: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    text = _templates.backward(
-        program(f"p*x + max({', '.join(f'a{n}*x' for n in range(count))})"),
-        "float32",
-        8,
+    text = backward(
+        program_of(f"p*x + max({', '.join(f'a{n}*x' for n in range(count))})"),
+        Target("float32", 8),
         by_x=True,
         by_parameters=True,
         update=False,
     )
     asked: list[object] = []
-    build = _llvm.llvm.create_pass_builder
+    build = compiler.llvm.create_pass_builder
 
     def counted(*given: Any) -> Any:
         asked.append(given)
         return build(*given)
 
-    monkeypatch.setattr(_llvm.llvm, "create_pass_builder", counted)
-    assert _llvm._build(text)
+    monkeypatch.setattr(compiler.llvm, "create_pass_builder", counted)
+    assert compiler._build(text)
     assert bool(asked) == simplified
 
 
@@ -292,7 +294,7 @@ def test_evaluating_holds_no_more_arrays_than_it_needs():
 
 
 def test_the_limits_of_what_is_written_fit_together():
-    from ftnn.inspect import _written
+    from ftnn.inspect import _expressions
 
-    assert _written.MAX_WRITTEN <= MAX_WRITTEN
+    assert _expressions.MAX_WRITTEN <= MAX_WRITTEN
     assert written_out(ftnn.catalogue["F12"].expr) == 8

@@ -7,7 +7,7 @@ import torch
 from ftnn.formula._expr import call, symbol
 from ftnn.formula._numpy import evaluate as by_numpy
 from ftnn.formula._ops import BACKENDS, FUNCTIONS, OPS, check, is_native
-from ftnn.kernels._evaluate import evaluate as by_torch
+from ftnn.kernels.eager.evaluation import evaluate as by_torch
 from tests.formula import oracle, rows
 
 ASKED_FOR = """exp log sqrt abs sign sin cos tan cot sec csc sinh cosh tanh coth sech csch logistic rect
@@ -129,7 +129,7 @@ def test_a_table_without_a_derivative_or_a_test_domain_is_refused(change: dict[s
 
 
 def test_a_table_with_a_name_twice_is_refused():
-    with pytest.raises(ValueError, match="'sin' stands twice"):
+    with pytest.raises(ValueError, match="'sin' is in the table twice"):
         check([OPS["sin"], OPS["cos"], OPS["sin"]])
 
 

@@ -85,8 +85,7 @@ def results(case: Case, run: Run) -> dict[str, Array]:
     """By name: the value, and the gradients that the run asks for."""
     layer = build(case, run.backend)
     for name in run.frozen:
-        if name in layer.theta:
-            layer.theta[name].requires_grad_(False)
+        layer.theta[name].requires_grad_(False)
     x = laid_out(case.x[..., run.rows, :], run.layout).requires_grad_(run.by_x)
     errors = laid_out(run.errors, run.errors_layout)
     with threads(run.threads):
@@ -97,10 +96,7 @@ def results(case: Case, run: Run) -> dict[str, Array]:
         found["gradient by x"] = _array(x.grad, x)
     for name in case.formula.parameters:
         if name not in run.frozen:
-            # A mixed matrix has no parameter that folds away, as that of `where(x > r, p, p)` does.
-            first = layer.theta[next(iter(layer.theta))]
-            stored = layer.theta[name] if name in layer.theta else torch.zeros_like(first)
-            gradient = _array(stored.grad, stored)
+            gradient = _array(layer.theta[name].grad, layer.theta[name])
             if case.present is not None:
                 whole = np.zeros(case.present.T.shape, gradient.dtype)
                 whole[case.present.T] = gradient

@@ -132,6 +132,9 @@ def power(a: Bounded, b: Bounded, *, constant: bool) -> Bounded:
     far = far | ((SAFETY * a.error * abs(y) > 0.5 * abs(x)) & (a.error > 0) & (x != 0))
     # NaN**0 and 1**NaN are 1 in IEEE 754, and NaN where "NaN stays NaN" is taken at its word.
     odd = (np.isnan(x) | np.isnan(y)) & ~np.isnan(value)
+    # (-∞)**0.5 is ∞ there, and (-0)**0.5 is 0. NumPy and torch may take square roots instead: NaN
+    # and -0.
+    odd = odd | (((x == -np.inf) | ((x == 0) & np.signbit(x))) & (abs(y) == 0.5))
     if not constant:
         odd = odd | ((x < 0) & (abs(y - np.round(y)) <= SAFETY * b.error))
     flags = a.flags | b.flags | (near | far | odd) * UNKNOWN

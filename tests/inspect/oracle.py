@@ -6,30 +6,30 @@ import numpy as np
 
 from ftnn.formula._expr import INPUT
 from ftnn.formula._numpy import evaluate
-from ftnn.nn import Transfer
+from ftnn.nn._feed_forward import FeedForward
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def values_of(layer: Transfer) -> dict[str, Array]:
+def values_of(layer: FeedForward) -> dict[str, Array]:
     """Each parameter and constant, (1, out, in); NaN where nothing is connected."""
     names = (*layer.function.parameters, *layer.function.constants)
     return {name: layer.matrix(name).detach().double().numpy()[None] for name in names}
 
 
-def cube(layer: Transfer, expr: Any, x: Array) -> Array:
+def cube(layer: FeedForward, expr: Any, x: Array) -> Array:
     """An expression for every (sample, output, input)."""
     found = evaluate(expr, {INPUT: x[:, None, :], **values_of(layer)})
     return np.broadcast_to(found, (len(x), layer.out_features, layer.in_features))
 
 
-def sums(layer: Transfer, x: Array) -> Array:
+def sums(layer: FeedForward, x: Array) -> Array:
     """F ⊙ x + b, (samples, out)."""
     bias = 0.0 if layer.bias is None else layer.bias.detach().double().numpy()
     return np.nansum(cube(layer, layer.function.expr, x), 2) + bias
 
 
-def asleep(layer: Transfer, x: Array) -> tuple[Array, Array]:
+def asleep(layer: FeedForward, x: Array) -> tuple[Array, Array]:
     """For each connection, (out, in): whether it sends one value and has no slope by x on all samples; and
     whether a parameter of it has a slope somewhere."""
     function = layer.function

@@ -8,8 +8,9 @@ from torch import nn
 import ftnn
 from ftnn.errors import DataError, FtnnError, ShapeError
 from ftnn.inspect import Counts, connections, prune
-from ftnn.inspect._layers import fate, listed
+from ftnn.inspect._layers import connection_list, fate
 from ftnn.nn import Memory, MemoryNetwork, Network, Partial, Transfer
+from ftnn.nn._feed_forward import FeedForward
 from tests.inspect import oracle
 
 RNG = np.random.default_rng(0)
@@ -26,7 +27,7 @@ def layer_of(function: Any, n: int = 7, m: int = 5, **values: Any) -> Transfer:
     return layer
 
 
-def counted(layer: Transfer, x: Any) -> Counts:
+def counted(layer: FeedForward, x: Any) -> Counts:
     return connections(layer, x)[0]
 
 
@@ -52,7 +53,7 @@ def test_the_dead_are_still_for_every_input_that_is_tried(function: Any):
     layer = layer_of(function)
     x = np.concatenate([np.linspace(-9, 9, 99), [0, 1e3, -1e3]])
     quiet, moves = oracle.asleep(layer, np.repeat(x[:, None], 7, 1))
-    dead = fate(layer, listed(layer)).dead.reshape(7, 5).T
+    dead = fate(layer, connection_list(layer)).dead.reshape(7, 5).T
     assert not (dead & (~quiet | moves)).any()
     # These are all that are: no connection that brute force calls dead was missed.
     assert (dead == (quiet & ~moves)).all()
@@ -197,7 +198,7 @@ def test_modules_that_cannot_be_looked_into_are_refused():
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.used(x)
 
-    with pytest.raises(FtnnError, match="'idle' was not reached"):
+    with pytest.raises(FtnnError, match="no data reached the layer 'idle'"):
         connections(Idle(), np.ones((2, 3)))
     with pytest.raises(ShapeError, match=r"does not take samples of shape \(5,\)"):
         connections(nn.Sequential(nn.Linear(3, 4), Transfer(4, 2, "F06")), np.ones((2, 5)))

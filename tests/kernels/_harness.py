@@ -12,7 +12,8 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from ftnn.kernels._vector import DType, Vectors
+from ftnn.kernels.codegen.target import DType, Target
+from ftnn.kernels.codegen.vectors import Vectors
 
 F32, F64 = NDArray[np.float32], NDArray[np.float64]
 
@@ -31,7 +32,9 @@ class Compiled:
         return self.call(*arrays)
 
 
-def module_of(emit: Emit, dtype: DType, lanes: int, arity: int = 1, results: int = 1) -> ir.Module:
+def module_of(
+    emit: Emit, dtype: DType, lanes: int, arity: int = 1, results: int = 1, quick_reciprocal: bool = False
+) -> ir.Module:
     """A module with `void map(out0, ..., in0, ..., n)`, all pointers but n, whose loop runs over vectors."""
     module = ir.Module("test")
     pointer, i64 = ir.PointerType(), ir.IntType(64)
@@ -41,7 +44,7 @@ def module_of(emit: Emit, dtype: DType, lanes: int, arity: int = 1, results: int
         argument.add_attribute("noalias")
     entry, loop, end = map(function.append_basic_block, ("entry", "loop", "end"))
     b = ir.IRBuilder(entry)
-    v = Vectors(b, dtype, lanes)
+    v = Vectors(b, Target(dtype, lanes, quick_reciprocal))
     b.branch(loop)
     b.position_at_end(loop)
     index = b.phi(i64)
@@ -63,14 +66,19 @@ def module_of(emit: Emit, dtype: DType, lanes: int, arity: int = 1, results: int
 
 
 def compile_map(
-    emit: Emit, dtype: DType = "float32", lanes: int = 8, arity: int = 1, results: int = 1
+    emit: Emit,
+    dtype: DType = "float32",
+    lanes: int = 8,
+    arity: int = 1,
+    results: int = 1,
+    quick_reciprocal: bool = False,
 ) -> Compiled:
     """`emit(v, *inputs)` as a function of NumPy arrays."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     machine = llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=2)
-    code = str(module_of(emit, dtype, lanes, arity, results))
+    code = str(module_of(emit, dtype, lanes, arity, results, quick_reciprocal))
     parsed = llvm.parse_assembly(code)
     parsed.verify()
     passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))

@@ -5,18 +5,16 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ftnn.formula import Function
 from ftnn.formula._expr import INPUT, call, symbol
-from ftnn.kernels import _templates
-from ftnn.kernels._llvm import Code, lanes
-from ftnn.kernels._llvm import compiled as compiled_text
-from ftnn.kernels._program import Program, program, signature
-from ftnn.kernels._vector import DType
+from ftnn.kernels.codegen.target import Args, DType
+from ftnn.kernels.cpu.compiler import Code, host, kernel
+from ftnn.kernels.loops import copies, dense, recurrent, skipping_backward, skipping_forward, zeros
+from ftnn.kernels.program import Program, program_of, signature
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Place = Callable[[Array], Array]
@@ -24,11 +22,6 @@ Place = Callable[[Array], Array]
 
 WASTE = -777.25
 """Fills what is none of a kernel's business."""
-
-
-@cache
-def compiled(template: Callable[..., str], *args: Any, **options: Any) -> Code:
-    return compiled_text(template(*args, **options))
 
 
 @dataclass
@@ -42,12 +35,20 @@ class Tile:
     stride: int
     lists: tuple[Array, Array, Array]
 
+    def arguments(self) -> dict[str, Any]:
+        counts, indices, values = self.lists
+        return {
+            "inputs": self.inputs, "samples": self.samples, "stride": self.stride, "counts": counts,
+            "indices": indices, "values": values,
+        }  # fmt: skip
+
 
 class Bench:
     """A workplace: puts every buffer of a kernel where `place` says."""
 
     def __init__(self, place: Place, dtype: DType, seed: int = 0):
-        self.place, self.dtype, self.width = place, dtype, lanes(dtype)
+        self.place, self.dtype, self.target = place, dtype, host(dtype)
+        self.width = self.target.lanes
         self.random = np.random.default_rng(seed)
         self._kept: list[Array] = []
 
@@ -69,24 +70,27 @@ class Bench:
     def table(self, arrays: Sequence[Array]) -> Array:
         return self.put([a.ctypes.data for a in arrays], np.int64)
 
-    def call(self, code: Code, *args: Any) -> None:
+    def call(self, code: Code, kind: type[Args], **values: Any) -> None:
         """With the arguments themselves in a buffer too, and nothing behind them."""
-        numbers = [a.ctypes.data if isinstance(a, np.ndarray) else int(a) for a in args]
-        block = self.put(numbers, np.int64)
+        numbers = {n: a.ctypes.data if isinstance(a, np.ndarray) else int(a) for n, a in values.items()}
+        block = self.put(kind(**numbers), np.int64)
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address)(block.ctypes.data)
 
     # --- the kernels, each in its buffers ---
 
     def collect(self, inputs: int, samples: int, density: float = 0.5, least: int = 2) -> Tile:
-        stride = -(-samples // self.width) * self.width
+        stride = self.target.filled(samples)
         x = self.random.normal(size=(inputs, samples)) * (self.random.random((inputs, samples)) < density)
         x = x.astype(self.dtype)
         source = self.rows(x, samples + 3)
         count, index = self.room(inputs, dtype=np.int32), self.room(inputs, stride, dtype=np.int32)
         value = self.room(inputs, stride)
         value[:] = np.nan
-        code = compiled(_templates.collect, self.dtype, self.width)
-        self.call(code, inputs, samples, stride, source, samples + 3, 1, count, index, value, least, 1, 0)
+        self.call(
+            kernel(copies.collect, self.target), copies.CollectArgs, inputs=inputs, samples=samples,
+            stride=stride, x=source, by_input=samples + 3, by_sample=1, counts=count, indices=index,
+            values=value, least=least, zeros=1, signed=0,
+        )  # fmt: skip
         return Tile(x, inputs, samples, stride, (count, index, value))
 
     def pack(self, tile: Tile, vectors: int) -> tuple[Array, Array, Array]:
@@ -95,11 +99,13 @@ class Bench:
         source = self.rows(g, vectors * self.width + 5)
         packed = self.room(vectors, tile.stride, self.width)
         packed[:] = np.nan
-        code = compiled(_templates.pack, self.dtype, self.width)
-        self.call(code, vectors, tile.samples, tile.stride, source, vectors * self.width + 5, packed)
-        sums = self.room(_templates.subset_sums_size(vectors, tile.samples, self.width))
-        code = compiled(_templates.subset_sums, self.dtype, self.width)
-        self.call(code, vectors, tile.samples, tile.stride, packed, sums)
+        size = {"vectors": vectors, "samples": tile.samples, "stride": tile.stride}
+        row_length = vectors * self.width + 5
+        code = kernel(copies.pack, self.target)
+        self.call(code, copies.PackArgs, **size, source=source, row_length=row_length, g=packed)
+        sums = self.room(zeros.subset_sums_size(vectors, tile.samples, self.target))
+        code = kernel(zeros.subset_sums, self.target)
+        self.call(code, zeros.SubsetSumArgs, **size, g=packed, sums=sums)
         return g, packed, sums.reshape(vectors, -1, 16, self.width)
 
     def matrices(
@@ -120,10 +126,10 @@ class Bench:
         out_length = vectors * self.width + 7
         out = self.rows(np.full((tile.samples, vectors * self.width), np.nan), out_length)
         lost = self.put([0], np.int64)
-        code = compiled(_templates.forward, found, self.dtype, self.width)
         self.call(
-            code, tile.inputs, vectors, tile.samples, tile.stride, *tile.lists, table, length, sums, out,
-            out_length, explicit, lost,
+            kernel(skipping_forward.forward, found, self.target), skipping_forward.ForwardArgs,
+            **tile.arguments(), vectors=vectors, matrices=table, row_length=length, u=sums, out=out,
+            out_row_length=out_length, explicit=explicit, lost=lost,
         )  # fmt: skip
         return self.unpacked(out, tile.samples, vectors * self.width, out_length), int(lost[0])
 
@@ -141,12 +147,12 @@ class Bench:
         ]
         dx = self.rows(np.full((tile.inputs, tile.samples), np.nan), dx_length)
         settings = self.put([0.25, 0.125])
-        code = compiled(
-            _templates.backward, found, self.dtype, self.width, by_x=True, by_parameters=True, update=update
-        )
+        options = {"by_x": True, "by_parameters": True, "update": update}
         self.call(
-            code, tile.inputs, vectors, tile.samples, tile.stride, *tile.lists, self.table(placed), length,
-            packed, sums, self.table(gradients), gradient_length, 0, dx, dx_length, 1, settings,
+            kernel(skipping_backward.backward, found, self.target, **options), skipping_backward.BackwardArgs,
+            **tile.arguments(), vectors=vectors, matrices=self.table(placed), row_length=length, g=packed,
+            subset_sums=sums, gradients=self.table(gradients), gradient_row_length=gradient_length,
+            accumulate=0, dx=dx, dx_row_length=dx_length, dx_at_zero=1, settings=settings,
         )  # fmt: skip
         down = self.unpacked(dx, tile.inputs, tile.samples, dx_length)
         if update:
@@ -156,36 +162,41 @@ class Bench:
         return g, down, parts, placed
 
     def dense(self, found: Program, inputs: int, vectors: int, samples: int, length: int) -> dict[str, Any]:
-        """Turned, forward and backward, with all that went in and came out."""
+        """Transposed, forward and backward, with all that went in and came out."""
         width, full = self.width, vectors * self.width
-        stride = -(-samples // width) * width
+        stride = self.target.filled(samples)
         x = self.random.normal(size=(samples, inputs)).astype(self.dtype)
         source, tile = self.rows(x, inputs + 3), self.room(inputs, stride)
-        turn = compiled(_templates.turn, self.dtype, width)
-        self.call(turn, inputs, samples, stride, source, 1, inputs + 3, tile, stride)
+        self.call(
+            kernel(copies.transpose, self.target), copies.TransposeArgs, rows=inputs, columns=samples,
+            width=stride, source=source, source_by_row=1, source_by_column=inputs + 3, target=tile,
+            target_by_row=stride,
+        )  # fmt: skip
         assert (tile[:, :samples] == x.T).all()
         assert (tile[:, samples:] == 0).all()
         values, placed = self.matrices(found, inputs, vectors, length)
         table, out_length = self.table(placed), full + 7
         out = self.rows(np.full((samples, full), np.nan), out_length)
         sums = self.room(vectors * stride * width)
-        forward = compiled(_templates.dense_forward, found, self.dtype, width)
-        self.call(forward, inputs, vectors, samples, stride, tile, table, 0, length, sums, out, out_length)
+        common: dict[str, Any] = {
+            "inputs": inputs, "vectors": vectors, "samples": samples, "stride": stride, "x": tile,
+            "matrices": table, "first": 0, "row_length": length,
+        }  # fmt: skip
+        forward = kernel(dense.dense_forward, found, self.target)
+        self.call(forward, dense.DenseForwardArgs, **common, u=sums, out=out, out_row_length=out_length)
         g = self.random.normal(size=(samples, full)).astype(self.dtype)
         packed = self.room(vectors, stride, width)
         packed[:, :samples] = g.reshape(samples, vectors, width).swapaxes(0, 1)
         gradients = [self.rows(np.full((inputs, full), np.nan), length) for _ in found.parameters]
         dx = self.room(inputs, stride)
-        backward = compiled(
-            _templates.dense_backward, found, self.dtype, width, by_x=True, by_parameters=True
-        )
+        backward = kernel(dense.dense_backward, found, self.target, by_x=True, by_parameters=True)
         self.call(
-            backward, inputs, vectors, samples, stride, tile, table, 0, length, packed,
-            self.table(gradients), 0, dx,
+            backward, dense.DenseBackwardArgs, **common, g=packed, gradients=self.table(gradients),
+            accumulate=0, dx=dx,
         )  # fmt: skip
-        total, target = compiled(_templates.total, self.dtype, width), self.room(width)
         if source.size >= width:
-            self.call(total, source.size, source, target)
+            total = kernel(copies.total, self.target)
+            self.call(total, copies.TotalArgs, numbers=source.size, source=source, target=self.room(width))
         return {
             "x": x,
             "values": values,
@@ -204,10 +215,14 @@ class Bench:
         before, after = self.rows(state, length), self.rows(np.full((inputs, full), np.nan), length)
         sums, errors = self.room(full), self.put(self.random.normal(size=full))
         settings, table = self.put([0.25, 0.125]), self.table(placed)
-        forward = compiled(_templates.memory_forward, found, self.dtype, self.width)
-        update = compiled(_templates.memory_update, found, self.dtype, self.width)
-        self.call(forward, inputs, vectors, x, table, length, before, after, sums, 0)
-        self.call(update, inputs, vectors, x, table, length, before, 0, errors, settings)
+        common: dict[str, Any] = {
+            "inputs": inputs, "vectors": vectors, "x": x, "matrices": table, "row_length": length,
+            "before": before,
+        }  # fmt: skip
+        forward = kernel(recurrent.memory_forward, found, self.target)
+        update = kernel(recurrent.memory_update, found, self.target)
+        self.call(forward, recurrent.MemoryArgs, **common, after=after, u=sums, settings=0)
+        self.call(update, recurrent.MemoryArgs, **common, after=0, u=errors, settings=settings)
         return {
             "x": x,
             "state": state,
@@ -221,8 +236,8 @@ class Bench:
     def elementwise(self, name: str, vectors: int) -> tuple[Array, Array]:
         source = self.put(self.random.normal(size=vectors * self.width))
         target = self.room(vectors * self.width)
-        code = compiled(_templates.elementwise, call(name, symbol(INPUT)), self.dtype, self.width)
-        self.call(code, vectors, source, target)
+        code = kernel(copies.elementwise, call(name, symbol(INPUT)), self.target)
+        self.call(code, copies.MapArgs, vectors=vectors, source=source, target=target)
         return source, target
 
     def unpacked(self, flat: Array, rows: int, columns: int, length: int) -> Array:
@@ -253,7 +268,7 @@ def all_kernels(place: Place) -> None:
         ):
             formula = FORMULAS[n % len(FORMULAS)]
             for density, least in ((0.0, 2), (0.5, 2), (0.5, 99), (1.0, 2)):
-                found = program(formula, "u" if "u" in formula else "")
+                found = program_of(formula, "u" if "u" in formula else "")
                 length = vectors * bench.width + n
                 tile = bench.collect(inputs, samples, density, least)
                 values, _ = bench.matrices(found, inputs, vectors, length)
@@ -261,8 +276,8 @@ def all_kernels(place: Place) -> None:
                     bench.forward(found, tile, values, length, explicit=explicit)
                 for update in (False, True):
                     bench.backward(found, tile, values, length, update=update)
-            dense = program(formula, "u" if "u" in formula else "")
+            dense = program_of(formula, "u" if "u" in formula else "")
             bench.dense(dense, inputs, vectors, samples, vectors * bench.width + n)
             bench.elementwise(("logistic", "tanh", "rect")[n % 3], vectors)
         for inputs, vectors in ((1, 1), (3, 2), (7, 1)):
-            bench.memory(program(*signature(Function("tanh(p*x + q*C + r)"))), inputs, vectors)
+            bench.memory(program_of(*signature(Function("tanh(p*x + q*C + r)"))), inputs, vectors)

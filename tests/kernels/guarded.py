@@ -41,7 +41,7 @@ def place(array: Array, side: Side) -> Array:
 def torch_kernels(side: Side) -> None:
     """What torch calls, with all that it is given and all that it sets aside in guarded memory."""
     import ftnn
-    from ftnn.kernels import _cpu, _listed
+    from ftnn.kernels.cpu import backend, skipping
     from tests.kernels.yardstick import case
 
     def guarded(shape: Any, dtype: torch.dtype) -> torch.Tensor:
@@ -57,7 +57,7 @@ def torch_kernels(side: Side) -> None:
         **{name: getattr(torch, name) for name in dir(torch) if not name.startswith("__")}
     )
     proxy.empty = empty
-    _listed.torch = proxy  # pyright: ignore[reportAttributeAccessIssue]
+    skipping.torch = proxy  # pyright: ignore[reportAttributeAccessIssue]
     torch.Tensor.new_empty = new_empty  # pyright: ignore[reportAttributeAccessIssue]
     for dtype in (torch.float32, torch.float64):
         for inputs, outputs, batch, density in (
@@ -72,57 +72,57 @@ def torch_kernels(side: Side) -> None:
             x, grad, *matrices = (
                 torch.from_numpy(place(t.numpy(), side)) for t in (given.x, given.grad, *given.matrices)
             )
-            _cpu.transfer(given.program, x, matrices)
-            _cpu.transfer_backward(given.program, grad, x, matrices, given.program.differentiable)
+            backend.transfer(given.program, x, matrices)
+            backend.transfer_backward(given.program, grad, x, matrices, given.program.differentiable)
 
 
 def driver(side: Side) -> None:
     """Epochs, with the network, its buffers and its data in guarded memory."""
     from ftnn.formula import catalogue
-    from ftnn.kernels import _buffers, _driver, _memory_driver
-    from ftnn.kernels._program import program, signature
+    from ftnn.kernels.program import program_of, signature
+    from ftnn.training.compiled import buffers, network, sequence
 
-    def room(shape: Any, dtype: Any) -> Array:
+    def aligned_zeros(shape: Any, dtype: Any) -> Array:
         return place(np.zeros(shape, dtype), side)
 
     def plain(array: Any, dtype: Any) -> Array:
         return place(np.ascontiguousarray(array, dtype), side)
 
-    modules: tuple[Any, ...] = (_buffers, _driver, _memory_driver)
+    modules: tuple[Any, ...] = (buffers, network, sequence)
     for module in modules:
-        module.room, module.plain = room, plain
+        module.aligned_zeros, module.plain = aligned_zeros, plain
     random = np.random.default_rng(0)
-    kinds: tuple[tuple[_buffers.Activation, _buffers.Loss, float], ...] = (
+    kinds: tuple[tuple[buffers.Activation, buffers.Loss, float], ...] = (
         ("relu", "softmax", 0.2),
         ("tanh", "squared", 1.0),
         ("logistic", "softmax", 0.2),
     )
     for activation, loss, density in kinds:
-        found = program(*signature(catalogue["F16"]))
+        found = program_of(*signature(catalogue["F16"]))
         shapes = [
-            _buffers.Shape(found, 19, 17),
-            _buffers.Shape(found, 17, 3),
-            _buffers.Shape(_driver.LINEAR, 3, 5),
+            buffers.Shape(found, 19, 17),
+            buffers.Shape(found, 17, 3),
+            buffers.Shape(network.LINEAR, 3, 5),
         ]
-        network = _driver.Network(shapes, activation, loss, "float64", 7)
-        for layer in network.layers:
+        net = network.CompiledNetwork(shapes, activation, loss, "float64", 7)
+        for layer in net.layers:
             inputs, outputs = layer.shape.inputs, layer.shape.outputs
             layer.load(
                 [random.normal(size=(inputs, outputs)) for _ in layer.matrices], random.normal(size=outputs)
             )
         x = random.normal(size=(23, 19)) * (random.random((23, 19)) < density)
-        samples = _buffers.Samples.of(x, "float64")
+        samples = buffers.Samples.of(x, "float64")
         wanted: dict[str, Any] = {
             "labels": random.integers(5, size=23),
             "targets": random.normal(size=(23, 5)),
         }
-        network.train(samples, np.arange(23), rate=0.01, clip=1.0, weights=np.ones(23), **wanted)
-        network.predict(samples)
-        network.predict(samples, upto=1)
-    memory = _buffers.Shape(program("tanh(p*x + q*C + r)"), 5, 9)
-    network = _memory_driver.MemoryNetwork(memory, 3, "logistic", "softmax", "float64")
-    network.load([random.normal(size=(5, 9)) for _ in range(3)], None, random.normal(size=(3, 9)), None)
-    network.train(random.normal(size=(11, 5)), rate=0.1, labels=random.integers(3, size=11))
+        net.train(samples, np.arange(23), rate=0.01, clip=1.0, weights=np.ones(23), **wanted)
+        net.predict(samples)
+        net.predict(samples, upto=1)
+    memory = buffers.Shape(program_of("tanh(p*x + q*C + r)"), 5, 9)
+    net = sequence.CompiledMemoryNetwork(memory, 3, "logistic", "softmax", "float64")
+    net.load([random.normal(size=(5, 9)) for _ in range(3)], None, random.normal(size=(3, 9)), None)
+    net.train(random.normal(size=(11, 5)), rate=0.1, labels=random.integers(3, size=11))
 
 
 if __name__ == "__main__":

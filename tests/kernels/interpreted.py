@@ -17,10 +17,10 @@ from torch import Tensor
 
 from ftnn import Function
 from ftnn.formula._expr import Expr, names
-from ftnn.kernels import _triton_source as source
 from ftnn.kernels import signature, transfer
-from ftnn.kernels._program import program
-from ftnn.kernels._triton_source import DType, Written
+from ftnn.kernels.program import program_of
+from ftnn.kernels.triton import source
+from ftnn.kernels.triton.source import DType, Written
 
 T = TypeVar("T")
 Array = NDArray[Any]
@@ -55,7 +55,7 @@ def computed(formula: str, constants: str, given: Sequence[Array], weight: Array
 
     `given` is x, (batch, in), then the matrices, (in, out).
     """
-    found = program(formula, constants)
+    found = program_of(formula, constants)
     leaves = [torch.from_numpy(array).requires_grad_() for array in given]
     out = transfer(found.function, leaves[0], leaves[1:], "triton")
     if weight is None:
@@ -101,12 +101,12 @@ def map_source(expr: Expr, dtype: DType) -> str:
 
 
 def run_map(text: str, arrays: Sequence[Array]) -> Array:
-    from ftnn.kernels import _triton
+    from ftnn.kernels.triton import launch
 
     given = [torch.from_numpy(array) for array in arrays]
     out = torch.empty_like(given[0])
     size = 1 << (len(out) - 1).bit_length()
-    _triton._launch(_triton.load(text), 1, out, *given, out, len(out), BATCH=size)
+    launch._launch(launch.load(text), 1, out, *given, out, len(out), BATCH=size)
     return out.numpy()
 
 
@@ -125,17 +125,17 @@ def machine_code(text: str, dtype: DType) -> tuple[int, bool]:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from ftnn.kernels import _triton
+    from ftnn.kernels.triton import launch
 
-    kernel = _triton.load(text)
+    kernel = launch.load(text)
     pointer = {"float32": "*fp32", "float64": "*fp64"}[dtype]
-    blocks = {name: _triton.BLOCK[name] for name in kernel.arg_names if name in _triton.BLOCK}
+    blocks = {name: launch.BLOCK[name] for name in kernel.arg_names if name in launch.BLOCK}
     kinds = {
         n: "constexpr" if n in blocks else pointer if n.endswith("_at") else "i32" for n in kernel.arg_names
     }
     found = triton.compile(
         ASTSource(fn=kernel, signature=kinds, constexprs=blocks),
         target=GPUTarget("cuda", 80, 32),
-        options=_triton.OPTIONS,
+        options=launch.OPTIONS,
     )
     return len(found.asm["cubin"]), _ATOMIC.search(found.asm["ptx"]) is not None

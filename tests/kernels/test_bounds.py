@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from ftnn.formula import Function
-from ftnn.kernels._program import program
-from ftnn.kernels._vector import DType
+from ftnn.kernels.codegen.target import DType
+from ftnn.kernels.program import program_of
 from tests.kernels.buffers import WASTE, Array, Bench, all_kernels
 
 ROOT = Path(__file__).parents[2]
@@ -102,7 +102,7 @@ def test_single_kernels_compute_sums_gradients_and_updates(
     canaries: Canaries, dtype: DType, density: float, least: int
 ):
     function = Function("p*sin(q*x + r)")
-    found, bench = program(function.formula), Bench(canaries.place, dtype)
+    found, bench = program_of(function.formula), Bench(canaries.place, dtype)
     tile = bench.collect(6, 13, density, least)
     length = 2 * bench.width + 3
     values, _ = bench.matrices(found, 6, 2, length)
@@ -166,7 +166,7 @@ def test_errors_are_packed_by_vectors_and_summed_over_every_subset_of_four(canar
 def test_a_memory_step_and_its_update(canaries: Canaries, dtype: DType):
     function = Function("tanh(p*x + q*C + r)")
     bench = Bench(canaries.place, dtype)
-    seen = bench.memory(program(function.formula), 4, 2)
+    seen = bench.memory(program_of(function.formula), 4, 2)
     p, q, r = (v.astype(np.float64) for v in seen["values"])
     x, state = seen["x"].astype(np.float64)[:, None], seen["state"].astype(np.float64)
     value = np.tanh(p * x + q * state + r)
@@ -186,7 +186,7 @@ def test_a_function_of_one_array(canaries: Canaries, name: str):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_function_that_is_not_finite_at_zero_says_so(canaries: Canaries, dtype: DType):
-    found, bench = program("p/x"), Bench(canaries.place, dtype)
+    found, bench = program_of("p/x"), Bench(canaries.place, dtype)
     for density, least, expected in ((0.5, 2, 1), (0.5, 99, 0), (1.0, 2, 0)):
         tile = bench.collect(6, 13, density, least)
         values, _ = bench.matrices(found, 6, 2, 2 * bench.width)

@@ -14,9 +14,10 @@ import ftnn
 from ftnn.formula import Function
 from ftnn.formula._expr import INPUT, Expr, names
 from ftnn.formula._text import to_text
-from ftnn.kernels import _cpu, _reference
-from ftnn.kernels._blocks import CHUNK, TILE
-from ftnn.kernels._program import program
+from ftnn.kernels.cpu import backend
+from ftnn.kernels.cpu.tiling import CHUNK, TILE
+from ftnn.kernels.eager import reference
+from ftnn.kernels.program import program_of
 from tests.formula.strategies import smooth_formulas
 from tests.kernels.yardstick import (
     ERROR,
@@ -40,8 +41,8 @@ EXACT = {"F15": Function("2*p*sinh((q*x + r)/2)**2", init=ftnn.catalogue["F15"].
 
 def computed(given: Case, wanted: tuple[str, ...]) -> list[Tensor]:
     """The result, then the gradients, by generated kernels."""
-    forward = _cpu.transfer(given.program, given.x, given.matrices)
-    return [forward, *_cpu.transfer_backward(given.program, given.grad, given.x, given.matrices, wanted)]
+    forward = backend.transfer(given.program, given.x, given.matrices)
+    return [forward, *backend.transfer_backward(given.program, given.grad, given.x, given.matrices, wanted)]
 
 
 def check(given: Case, oracle: Case | None = None) -> None:
@@ -61,7 +62,7 @@ def catalogue_case(
 ) -> tuple[Case, Case]:
     """A case, and the one to compare it with."""
     given = case(ftnn.catalogue[name], inputs, outputs, batch, density, dtype, seed=inputs + outputs + batch)
-    exact = program(EXACT[name].formula) if name in EXACT else given.program
+    exact = program_of(EXACT[name].formula) if name in EXACT else given.program
     return given, Case(exact, given.x, given.matrices, given.grad)
 
 
@@ -151,7 +152,7 @@ def test_only_the_gradients_that_are_wanted_are_given_back(wanted: tuple[str, ..
     given = case(ftnn.catalogue["F12"], 17, 18, 33, 0.5)
     every = given.program.differentiable
     everything = dict(zip(every, computed(given, ("x", "p", "q", "r"))[1:], strict=True))
-    found = _cpu.transfer_backward(given.program, given.grad, given.x, given.matrices, wanted)
+    found = backend.transfer_backward(given.program, given.grad, given.x, given.matrices, wanted)
     assert len(found) == len(wanted)
     for name, one in zip(wanted, found, strict=True):
         torch.testing.assert_close(one, everything[name])
@@ -214,22 +215,22 @@ def test_functions_that_are_not_finite_at_zero_are_so_only_where_x_is_zero(formu
     assert_same_kind(given)
     # Samples without a zero are right, beside those that have one.
     whole = given.x.all(1).nonzero()[:, 0]
-    found = _cpu.transfer(given.program, given.x, given.matrices)[whole]
+    found = backend.transfer(given.program, given.x, given.matrices)[whole]
     alone = Case(given.program, given.x[whole], given.matrices, given.grad[whole])
     assert excess(found, expected(alone, ())[0], yardsticks(alone, ())[0]) <= 1
 
 
 def test_every_sample_is_zero_at_some_input_and_the_function_is_not_finite_there():
     given = case(Function("p/x"), 40, 5, 3 * TILE, 0.1)
-    assert not bool(_cpu.transfer(given.program, given.x, given.matrices).isfinite().any())
+    assert not bool(backend.transfer(given.program, given.x, given.matrices).isfinite().any())
 
 
 def test_large_numbers_overflow_as_the_reference_does_in_float32():
     given = case(Function("p*exp(q*x)", init={"q": (50, 100)}), 17, 9, 20, 0.5)
-    found = _cpu.transfer(given.program, given.x, given.matrices)
-    reference = _reference.transfer(given.program, given.x, given.matrices)
-    assert not bool(reference.isfinite().all())
-    assert same_kind(found, reference)
+    found = backend.transfer(given.program, given.x, given.matrices)
+    expected = reference.transfer(given.program, given.x, given.matrices)
+    assert not bool(expected.isfinite().all())
+    assert same_kind(found, expected)
 
 
 # ---- zeros

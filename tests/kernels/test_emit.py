@@ -20,26 +20,29 @@ from ftnn.formula._numpy import evaluate
 from ftnn.formula._ops import OPS
 from ftnn.formula._parse import parse
 from ftnn.formula._text import to_text
-from ftnn.kernels import _cpu, _emit, _templates
-from ftnn.kernels._emit import (
-    SILENT,
-    Emitter,
+from ftnn.kernels.codegen import emitting, rewriting
+from ftnn.kernels.codegen.control import I64, loop, when
+from ftnn.kernels.codegen.emitting import Emitter, check_spellings
+from ftnn.kernels.codegen.placeholders import SILENT
+from ftnn.kernels.codegen.rewriting import (
     at_zero,
-    check_spellings,
     factors,
     frontier,
     kernel_form,
-    loop,
     regrouped,
     side,
     split_product,
-    when,
     without_cancellation,
 )
-from ftnn.kernels._llvm import compiled
-from ftnn.kernels._program import Program
-from ftnn.kernels._templates import Kernel, MapArgs
-from ftnn.kernels._vector import Vectors
+from ftnn.kernels.codegen.target import Target
+from ftnn.kernels.codegen.vectors import Vectors
+from ftnn.kernels.cpu import backend
+from ftnn.kernels.cpu.compiler import compiled
+from ftnn.kernels.loops.copies import MapArgs
+from ftnn.kernels.loops.kernel import Kernel
+from ftnn.kernels.loops.skipping_backward import backward
+from ftnn.kernels.loops.skipping_forward import forward
+from ftnn.kernels.program import Program
 from tests.formula.strategies import smooth_formulas
 from tests.kernels.yardstick import Case, case, excess, expected, yardsticks
 
@@ -55,7 +58,7 @@ def emitted(text: str, *given: str) -> str:
     function = ir.Function(module, ir.FunctionType(vector, [vector] * len(given)), "f")
     b = ir.IRBuilder(function.append_basic_block())
     values: dict[Expr, ir.Value] = {symbol(n): a for n, a in zip(given, function.args, strict=True)}
-    b.ret(Emitter(Vectors(b, "float32", 8), values).evaluate(regrouped(read(text)))[0])
+    b.ret(Emitter(Vectors(b, Target("float32", 8)), values).evaluate(regrouped(read(text)))[0])
     return str(function)
 
 
@@ -87,8 +90,8 @@ def misses(op: str, dtype: torch.dtype = torch.float64) -> float:
     given = Case(Program(given.program.function), given.x, given.matrices, given.grad)  # knows nothing yet
     wanted = given.program.differentiable
     found = [
-        _cpu.transfer(given.program, given.x, given.matrices),
-        *_cpu.transfer_backward(given.program, given.grad, given.x, given.matrices, wanted),
+        backend.transfer(given.program, given.x, given.matrices),
+        *backend.transfer_backward(given.program, given.grad, given.x, given.matrices, wanted),
     ]
     shares = map(excess, found, expected(given, wanted), yardsticks(given, wanted))
     # Ten times what is granted to the catalogue: these formulas lose digits on their way into the domain.
@@ -127,7 +130,8 @@ def test_a_row_spelled_wrongly_is_noticed(op: str, monkeypatch: pytest.MonkeyPat
     wrong = replace(OPS[op], llvm=OPPOSITE.get(op) or WRONG.get(op, "cos"))
     table = MappingProxyType({**OPS, op: wrong})
     monkeypatch.setattr(_derive, "OPS", table)
-    monkeypatch.setattr(_emit, "OPS", table)
+    monkeypatch.setattr(emitting, "OPS", table)
+    monkeypatch.setattr(rewriting, "OPS", table)
     if op == "where":  # no other operation takes a condition
         with pytest.raises(TypeError):
             misses(op)
@@ -137,7 +141,7 @@ def test_a_row_spelled_wrongly_is_noticed(op: str, monkeypatch: pytest.MonkeyPat
 
 def test_a_spelling_that_no_vector_function_has_is_refused(monkeypatch: pytest.MonkeyPatch):
     row = replace(OPS["sin"], llvm="sine")
-    monkeypatch.setattr(_emit, "OPS", MappingProxyType({**OPS, "sin": row}))
+    monkeypatch.setattr(emitting, "OPS", MappingProxyType({**OPS, "sin": row}))
     with pytest.raises(ValueError, match="'sin' is spelled 'sine'"):
         check_spellings()
 
@@ -173,7 +177,9 @@ def test_a_sum_of_products_is_rounded_as_fused_ones():
     function = Function("p*x + q")
     x, p = torch.tensor([[1 + 2.0**-12]]), torch.tensor([[1 - 2.0**-12]])
     q = torch.tensor([[-1.0]])
-    assert _cpu.transfer(Program(function), x, [p, q]).item() == -(2.0**-24)  # 0 if the product were rounded
+    assert backend.transfer(Program(function), x, [p, q]).item() == -(
+        2.0**-24
+    )  # 0 if the product were rounded
 
 
 # ---- what is computed where
@@ -224,7 +230,7 @@ def test_nothing_that_depends_on_parameters_alone_is_left_in_the_innermost_loop(
     for root in (function.expr, *(differentiate(function.expr, name) for name in ("x", "p", "q", "r"))):
         root = regrouped(root)
         outside = {*frontier([root], "matrices")}
-        inside = _emit._needed([root], dict.fromkeys(outside))  # pyright: ignore[reportArgumentType]
+        inside = emitting._needed([root], dict.fromkeys(outside))  # pyright: ignore[reportArgumentType]
         assert all(side(part) == "both" or not isinstance(part, Call) for part in inside)
 
 
@@ -269,7 +275,7 @@ def test_cosh_less_one_keeps_its_digits():
     given = case(Function("p*(cosh(q*x) - 1)", init={"q": (1e-4, 1e-3)}), 3, 5, 8)
     x, p, q = given.x.double()[:, :, None], *(m.double()[None] for m in given.matrices)
     wanted = (2 * p * torch.sinh(q * x / 2) ** 2).sum(1)
-    found = _cpu.transfer(given.program, given.x, given.matrices)
+    found = backend.transfer(given.program, given.x, given.matrices)
     torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=0)
 
 
@@ -327,20 +333,20 @@ def test_a_function_that_may_have_a_pole_is_computed_at_zero(formula: str):
 
 
 def test_a_loop_runs_from_start_to_stop_and_carries_values_on():
-    k = Kernel("loop", "float64", 4)
+    k, A = Kernel("loop", Target("float64", 4), MapArgs), MapArgs.places()
     v, b = k.v, k.builder
-    stop, target = k.number(MapArgs.vectors), k.pointer(MapArgs.target)
-    start = k.number(MapArgs.source)
+    stop, target = k.number(A.vectors), k.pointer(A.target)
+    start = k.number(A.source)
 
     def body(i: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
         once: Any = when(
-            v, b.icmp_signed(">", i, ir.Constant(_emit.I64, 4)), lambda: [k.v.const(1.0)], [k.v.const(0.0)]
+            v, b.icmp_signed(">", i, ir.Constant(I64, 4)), lambda: [k.v.const(1.0)], [k.v.const(0.0)]
         )
         return [b.add(carried[0], i), v.add(carried[1], once[0])]
 
-    total, large = loop(v, stop, body, [ir.Constant(_emit.I64, 0), v.const(0.0)], start=start, step=2)
+    total, large = loop(v, stop, body, [ir.Constant(I64, 0), v.const(0.0)], start=start, step=2)
     b.store(total, target)
-    k.store(large, target, ir.Constant(_emit.I64, 1))
+    k.store(large, target, ir.Constant(I64, 1))
     code = compiled(k.finish())
     for first, last in ((0, 10), (3, 8), (0, 0), (5, 2), (9, 10)):
         out = np.zeros(5)
@@ -354,6 +360,7 @@ def test_a_kernels_text_is_the_same_each_time():
     def texts() -> list[str]:
         found = Program(Function("p*sin(q*x + r) + q*cos(x) + where(x > r, p, q)"))
         options: dict[str, Any] = {"by_x": True, "by_parameters": True, "update": False}
-        return [_templates.forward(found, "float32", 8), _templates.backward(found, "float32", 8, **options)]
+        target = Target("float32", 8)
+        return [forward(found, target), backward(found, target, **options)]
 
     assert texts() == texts()

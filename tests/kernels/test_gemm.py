@@ -8,14 +8,15 @@ from torch import Tensor
 import ftnn
 from ftnn import Function
 from ftnn.formula._expr import Expr
-from ftnn.kernels import _gemm, _reference, program, signature, transfer
-from ftnn.kernels._program import Program
+from ftnn.kernels import program_of, signature, transfer
+from ftnn.kernels.eager import gemm, reference
+from ftnn.kernels.program import Program
 from tests.formula.separable import SEPARABLE
 from tests.kernels._layers import function_of, oracle, tensors
 
 
-def program_of(formula: str) -> Program:
-    return program(*signature(function_of(formula)))
+def program_for(formula: str) -> Program:
+    return program_of(*signature(function_of(formula)))
 
 
 def at(
@@ -49,17 +50,17 @@ class Sizes:
         self.program = found
 
     def h(self, expr: Expr) -> Tensor:
-        return _reference.evaluate((expr,), {"x": self.x})[0].abs().expand(self.x.shape)
+        return reference.evaluate((expr,), {"x": self.x})[0].abs().expand(self.x.shape)
 
     def g(self, expr: Expr) -> Tensor:
         shape = next(iter(self.matrices.values())).shape
-        return _reference.evaluate((expr,), self.matrices)[0].abs().expand(shape)
+        return reference.evaluate((expr,), self.matrices)[0].abs().expand(shape)
 
     def whole(self, expr: Expr) -> Tensor:
         """|expr|, (batch, in, out)."""
         values = {"x": self.x[:, :, None], **{n: m[None] for n, m in self.matrices.items()}}
         shape = (*self.x.shape, next(iter(self.matrices.values())).shape[1])
-        return _reference.evaluate((expr,), values)[0].abs().expand(shape)
+        return reference.evaluate((expr,), values)[0].abs().expand(shape)
 
     def result(self) -> Tensor:
         total = self.whole(self.program.expr).sum(1)
@@ -76,28 +77,28 @@ class Sizes:
         total = (self.whole(self.program.slopes[name]) * self.grad[:, None]).sum(axis)
         for g, h in self.plan.terms:
             if name == "x":
-                total = total + (self.grad @ self.g(g).T) * self.h(_gemm._slope(h, "x"))
+                total = total + (self.grad @ self.g(g).T) * self.h(gemm._slope(h, "x"))
             else:
-                total = total + (self.h(h).T @ self.grad) * self.g(_gemm._slope(g, name))
+                total = total + (self.h(h).T @ self.grad) * self.g(gemm._slope(g, name))
         if name == "x" and self.plan.common is not None:
-            total = total + self.h(_gemm._slope(self.plan.common, "x")) * self.grad.sum(1, keepdim=True)
+            total = total + self.h(gemm._slope(self.plan.common, "x")) * self.grad.sum(1, keepdim=True)
         if name != "x" and self.plan.constant is not None:
-            total = total + self.grad.sum(0) * self.g(_gemm._slope(self.plan.constant, name))
+            total = total + self.grad.sum(0) * self.g(gemm._slope(self.plan.constant, name))
         return total
 
 
 @pytest.mark.parametrize("formula", SEPARABLE)
 def test_values_and_gradients_equal_the_reference_to_the_digits_of_the_sum_of_absolute_terms(formula: str):
-    function, found = function_of(formula), program_of(formula)
+    function, found = function_of(formula), program_for(formula)
     x, matrices = tensors(function, 7, 9, 5, low=lowest(formula), high=2.0)
     grad = torch.linspace(-1.5, 1, 35, dtype=torch.float64).reshape(7, 5)
     names = ("x", *found.parameters)
     sizes = Sizes(found, x, matrices, grad)
     with torch.no_grad():
-        assert _gemm.suits(found, x, matrices)
-        value = _gemm.transfer(found, x, matrices)
-        slopes = _gemm.transfer_backward(found, grad, x, matrices, names)
-    expected = _reference.transfer(found, x, matrices)
+        assert gemm.suits(found, x, matrices)
+        value = gemm.transfer(found, x, matrices)
+        slopes = gemm.transfer_backward(found, grad, x, matrices, names)
+    expected = transfer(function, x, matrices, "reference")
     expected_slopes = torch.autograd.grad(expected, (x, *matrices[: len(found.parameters)]), grad)
     assert ((value - expected).abs() <= 1e-12 * sizes.result()).all()
     for name, slope, other in zip(names, slopes, expected_slopes, strict=True):
@@ -121,13 +122,13 @@ def test_what_comes_through_the_operator_is_that(formula: str):
 
 @pytest.mark.parametrize("wanted", [("x",), ("q",), ("x", "r"), ("p", "r"), ()])
 def test_only_the_gradients_that_are_wanted_are_made(wanted: tuple[str, ...]):
-    found = program_of("F04")
+    found = program_for("F04")
     x, matrices = tensors(found.function)
     grad = torch.ones(3, 2, dtype=torch.float64)
     names = ("x", "p", "q", "r")
     with torch.no_grad():
-        found_all = _gemm.transfer_backward(found, grad, x, matrices, names)
-        some = _gemm.transfer_backward(found, grad, x, matrices, wanted)
+        found_all = gemm.transfer_backward(found, grad, x, matrices, names)
+        some = gemm.transfer_backward(found, grad, x, matrices, wanted)
     assert len(some) == len(wanted)
     for name, slope in zip(wanted, some, strict=True):
         assert torch.equal(slope, found_all[names.index(name)])

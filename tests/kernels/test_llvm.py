@@ -17,9 +17,14 @@ import numpy as np
 import pytest
 
 from ftnn.formula import Function
-from ftnn.kernels import _cache, _jit, _llvm, _templates
-from ftnn.kernels._llvm import Code, compiled, lanes
-from ftnn.kernels._program import program
+from ftnn.kernels.codegen.target import Target
+from ftnn.kernels.cpu import cache, compiler
+from ftnn.kernels.cpu.compiler import Code, compiled, host
+from ftnn.kernels.loops.copies import elementwise
+from ftnn.kernels.loops.skipping_backward import backward
+from ftnn.kernels.loops.skipping_forward import forward
+from ftnn.kernels.program import program_of
+from ftnn.training.compiled import numba_jit
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,34 +33,34 @@ ROOT = Path(__file__).parents[2]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, and a process that remembers nothing."""
     monkeypatch.setenv("FTNN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(_llvm, "_compiled", {})
+    monkeypatch.setattr(compiler, "_compiled", {})
     return tmp_path / "cache"
 
 
 def text(formula: str = "2*x + 1") -> str:
-    return _templates.elementwise(Function(f"p*({formula})").expr.args[1], "float64", lanes("float64"))  # pyright: ignore
+    return elementwise(Function(f"p*({formula})").expr.args[1], host("float64"))  # pyright: ignore
 
 
 def works(code: Code) -> bool:
     """Whether the code of `text()` computes 2x + 1."""
-    width = lanes("float64")
+    width = host("float64").lanes
     x, y = np.arange(width, dtype=np.float64), np.zeros(width)
     code([1, x.ctypes.data, y.ctypes.data])
     return bool((y == 2 * x + 1).all())
 
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_llvm, "_compiled", {})
+    monkeypatch.setattr(compiler, "_compiled", {})
 
 
 def count_builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    built, build = list[str](), _llvm._build
+    built, build = list[str](), compiler._build
 
     def counted(given: str) -> bytes:
         built.append(given)
         return build(given)
 
-    monkeypatch.setattr(_llvm, "_build", counted)
+    monkeypatch.setattr(compiler, "_build", counted)
     return built
 
 
@@ -85,37 +90,37 @@ def test_what_is_kept_is_not_built_again(folder: Path, monkeypatch: pytest.Monke
 
 
 def test_the_key_holds_text_versions_flags_and_cpu(monkeypatch: pytest.MonkeyPatch):
-    keys = [_llvm._key("a"), _llvm._key("b")]
+    keys = [compiler._key("a"), compiler._key("b")]
 
     def with_changed(owner: Any, name: str, value: Any) -> None:
         with monkeypatch.context() as change:
             change.setattr(owner, name, value)
-            keys.append(_llvm._key("a"))
+            keys.append(compiler._key("a"))
 
-    with_changed(_llvm, "OPTIMISATION", 3)
-    with_changed(_llvm, "_FEATURES", "+something")
-    with_changed(_llvm.llvmlite, "__version__", "0.0")
-    with_changed(_llvm.llvm, "llvm_version_info", (1, 2, 3))
-    with_changed(_llvm.llvm, "get_host_cpu_name", lambda: "another")
-    with_changed(_llvm.llvm, "get_default_triple", lambda: "another-unknown-linux")
+    with_changed(compiler, "OPTIMISATION", 3)
+    with_changed(compiler, "_FEATURES", "+something")
+    with_changed(compiler.llvmlite, "__version__", "0.0")
+    with_changed(compiler.llvm, "llvm_version_info", (1, 2, 3))
+    with_changed(compiler.llvm, "get_host_cpu_name", lambda: "another")
+    with_changed(compiler.llvm, "get_default_triple", lambda: "another-unknown-linux")
 
     class Features:
         def flatten(self) -> str:
             return "+another"
 
-    with_changed(_llvm.llvm, "get_host_cpu_features", Features)
+    with_changed(compiler.llvm, "get_host_cpu_features", Features)
     assert len({*keys}) == len(keys) == 9
-    assert keys[0] == _llvm._key("a")
+    assert keys[0] == compiler._key("a")
 
 
 def test_all_variants_of_a_formula_have_keys_of_their_own():
-    found = program("p*sin(q*x + r)")
-    texts = [_templates.forward(found, "float32", 8), _templates.forward(found, "float32", 16)]
-    texts.append(_templates.forward(found, "float64", 8))
+    found = program_of("p*sin(q*x + r)")
+    narrow, wide, double = Target("float32", 8), Target("float32", 16), Target("float64", 8)
+    texts = [forward(found, target) for target in (narrow, wide, double)]
     for x, p, update in ((1, 0, 0), (0, 1, 0), (1, 1, 0), (0, 1, 1), (1, 1, 1)):
         options = {"by_x": bool(x), "by_parameters": bool(p), "update": bool(update)}
-        texts.append(_templates.backward(found, "float32", 8, **options))
-    assert len({_llvm._key(t) for t in texts}) == len(texts) == 8
+        texts.append(backward(found, narrow, **options))
+    assert len({compiler._key(t) for t in texts}) == len(texts) == 8
 
 
 # ---- what may happen to it
@@ -152,11 +157,11 @@ def test_a_damaged_entry_is_made_again(
     built = count_builds(monkeypatch)
     assert works(compiled(text()))
     assert len(built) == 1
-    assert _cache.read(path.name) == good[32:]
+    assert cache.read(path.name) == good[32:]
 
 
 def test_an_entry_that_is_a_folder_does_no_harm(folder: Path):
-    (folder / f"{_llvm._key(text())}.o").mkdir(parents=True)
+    (folder / f"{compiler._key(text())}.o").mkdir(parents=True)
     assert works(compiled(text()))
 
 
@@ -209,12 +214,12 @@ def test_an_entry_appears_whole(folder: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def _compile_at_once(barrier: Any, failures: Any) -> None:
-    _llvm._compiled.clear()
+    compiler._compiled.clear()
     barrier.wait()
     for _ in range(3):
         if not works(compiled(text())):
             failures.put("wrong")
-        _llvm._compiled.clear()
+        compiler._compiled.clear()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*")
@@ -229,7 +234,7 @@ def test_eight_processes_at_once(folder: Path):
         process.join(60)
     assert [process.exitcode for process in processes] == [0] * 8
     assert failures.empty()
-    key = _llvm._key(text())
+    key = compiler._key(text())
     assert sorted(path.name for path in folder.iterdir()) == [f"{key}.ll", f"{key}.o", "secret"]
 
 
@@ -260,21 +265,21 @@ def test_eight_fresh_processes_at_once_in_an_empty_cache(folder: Path):
 
 def test_the_cache_is_where_it_is_said_to_be(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FTNN_CACHE", "/somewhere")
-    assert _cache.cache_folder() == Path("/somewhere")
+    assert cache.cache_folder() == Path("/somewhere")
     monkeypatch.delenv("FTNN_CACHE")
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
-    assert _cache.cache_folder() == Path("/elsewhere/ftnn")
+    assert cache.cache_folder() == Path("/elsewhere/ftnn")
     for invalid in ("cache", "./cache", ""):  # says the specification of relative paths
         monkeypatch.setenv("XDG_CACHE_HOME", invalid)
-        assert _cache.cache_folder() == Path.home() / ".cache" / "ftnn"
+        assert cache.cache_folder() == Path.home() / ".cache" / "ftnn"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert _cache.cache_folder() == Path.home() / ".cache" / "ftnn"
+    assert cache.cache_folder() == Path.home() / ".cache" / "ftnn"
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert _cache.cache_folder() == Path.home() / "Library" / "Caches" / "ftnn"
+    assert cache.cache_folder() == Path.home() / "Library" / "Caches" / "ftnn"
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setenv("LOCALAPPDATA", "/local")
-    assert _cache.cache_folder() == Path("/local/ftnn")
+    assert cache.cache_folder() == Path("/local/ftnn")
 
 
 def test_a_text_that_is_no_module_is_an_error(folder: Path):
@@ -284,7 +289,7 @@ def test_a_text_that_is_no_module_is_an_error(folder: Path):
 
 
 def test_code_runs_without_the_interpreters_lock():
-    assert not _llvm._prototype()._flags_ & ctypes._FUNCFLAG_PYTHONAPI  # pyright: ignore
+    assert not compiler._prototype()._flags_ & ctypes._FUNCFLAG_PYTHONAPI  # pyright: ignore
 
 
 # ---- who may have written it
@@ -292,7 +297,7 @@ def test_code_runs_without_the_interpreters_lock():
 
 def refused(monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
     """The code is compiled, nothing of the cache is run, and that is said once."""
-    monkeypatch.setattr(_cache, "_said", set())
+    monkeypatch.setattr(cache, "_said", set())
     forget(monkeypatch)
     built = count_builds(monkeypatch)
     with pytest.warns(UserWarning, match=reason) as caught:
@@ -307,7 +312,7 @@ def planted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file that is there before us, and that is not what its name says: it computes 5x."""
     other = compiled(text("5*x")).key
     forget(monkeypatch)
-    path = folder / f"{_llvm._key(text())}.o"
+    path = folder / f"{compiler._key(text())}.o"
     path.write_bytes((folder / f"{other}.o").read_bytes())
     return path
 
@@ -353,7 +358,7 @@ def test_a_file_that_others_may_write_to_is_made_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch, mode: int
 ):
     compiled(text())
-    path = folder / f"{_llvm._key(text())}.o"
+    path = folder / f"{compiler._key(text())}.o"
     path.chmod(mode)
     refused(monkeypatch, rf"the file .*{path.name} can be written by other users")
     assert path.stat().st_mode & 0o777 == 0o600
@@ -362,12 +367,12 @@ def test_a_file_that_others_may_write_to_is_made_again(
 @posix
 def test_a_file_of_another_user_is_not_run(folder: Path, monkeypatch: pytest.MonkeyPatch):
     path = planted(folder, monkeypatch)
-    check = _cache._check
+    check = cache._check
 
     def of_another(found: os.stat_result, what: str) -> None:
         check(os.stat_result([*found[:4], found.st_uid + (path.name in what), *found[5:10]]), what)
 
-    monkeypatch.setattr(_cache, "_check", of_another)
+    monkeypatch.setattr(cache, "_check", of_another)
     refused(monkeypatch, f"the file {path} belongs to another user")
 
 
@@ -405,7 +410,7 @@ def test_a_folder_that_is_another_users_link_is_not_used(folder: Path, monkeypat
 @posix
 def test_a_pipe_in_place_of_an_entry_does_no_harm(folder: Path):
     folder.mkdir(mode=0o700)
-    os.mkfifo(folder / f"{_llvm._key(text())}.o", 0o600)
+    os.mkfifo(folder / f"{compiler._key(text())}.o", 0o600)
     assert works(compiled(text()))
 
 
@@ -423,8 +428,8 @@ def test_an_entry_made_without_the_secret_is_not_run(folder: Path, monkeypatch: 
     for digest in (
         hashlib.sha256(garbage).digest(),
         hashlib.sha256(path.name.encode() + garbage).digest(),
-        _cache._digest(b"", path.name, garbage),
-        _cache._digest(bytes(32), path.name, garbage),
+        cache._digest(b"", path.name, garbage),
+        cache._digest(bytes(32), path.name, garbage),
     ):
         path.write_bytes(digest + garbage)
         forget(monkeypatch)
@@ -453,8 +458,8 @@ def doubled(n: int) -> int:
 
 def jitted(monkeypatch: pytest.MonkeyPatch) -> Any:
     """`doubled` compiled anew, as in a new process, and called from the driver's module."""
-    monkeypatch.setattr(doubled, "__module__", "ftnn.kernels._epoch")
-    return _jit.jit()(doubled)
+    monkeypatch.setattr(doubled, "__module__", "ftnn.training.compiled.epoch")
+    return numba_jit.jit()(doubled)
 
 
 def found(function: Any) -> tuple[int, int]:
@@ -498,7 +503,7 @@ def test_a_driver_in_a_folder_that_others_may_write_to_is_not_run(
 ):
     assert found(jitted(monkeypatch)) == (0, 1)
     folder.chmod(0o777)
-    monkeypatch.setattr(_cache, "_said", set())
+    monkeypatch.setattr(cache, "_said", set())
     with pytest.warns(UserWarning, match="can be written by other users"):
         assert found(jitted(monkeypatch)) == (0, 1)
     folder.chmod(0o700)
@@ -509,7 +514,7 @@ def test_a_driver_that_is_not_ours_is_never_unpickled(folder: Path, monkeypatch:
     assert found(jitted(monkeypatch)) == (0, 1)
     (path,) = folder.glob("*.driver")
     body = pickle.dumps(Trap())
-    for digest in (hashlib.sha256(body).digest(), _cache._digest(bytes(32), path.name, body)):
+    for digest in (hashlib.sha256(body).digest(), cache._digest(bytes(32), path.name, body)):
         path.write_bytes(digest + body)
         assert found(jitted(monkeypatch)) == (0, 1)
 
@@ -531,26 +536,27 @@ def test_a_driver_that_cannot_be_kept_is_compiled_each_time(tmp_path: Path, monk
 def test_compiling_the_driver_is_said_once_and_only_when_it_happens(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(_jit.ANNOUNCEMENT, "said", False)
+    monkeypatch.setattr(numba_jit.ANNOUNCEMENT, "said", False)
     function = jitted(monkeypatch)
     assert capsys.readouterr().err == ""
     function(1)
     function(1.5)  # another type: compiled again, and not said again
     line = "ftnn: compiling the training loop for this machine, once (about 10 s)\n"
     assert capsys.readouterr() == ("", line)
-    monkeypatch.setattr(_jit.ANNOUNCEMENT, "said", False)
+    monkeypatch.setattr(numba_jit.ANNOUNCEMENT, "said", False)
     jitted(monkeypatch)(1)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(doubled, "__module__", "elsewhere")  # whatever else uses Numba
-    _jit.jit()(doubled)(1j)
+    numba_jit.jit()(doubled)(1j)
     assert capsys.readouterr().err == ""
 
 
 TRAIN = """
 import numpy as np
-from ftnn.kernels import _buffers, _driver
-network = _driver.Network([_buffers.Shape(_driver.LINEAR, 5, 3)], "relu", "softmax", "float32", 4)
-samples = _buffers.Samples.of(np.ones((8, 5)), "float32")
+from ftnn.training.compiled import buffers
+from ftnn.training.compiled import network
+network = network.CompiledNetwork([buffers.Shape(network.LINEAR, 5, 3)], "relu", "softmax", "float32", 4)
+samples = buffers.Samples.of(np.ones((8, 5)), "float32")
 network.train(samples, np.arange(8), rate=0.1, labels=np.zeros(8, int))
 print(network.predict(samples).shape)
 """

@@ -36,7 +36,7 @@ def positive(name: str) -> float:
 def test_the_operator_is_one_as_torch_wants_it(formula: str):
     function = function_of(formula)
     x, matrices = tensors(function)
-    opcheck(torch.ops.ftnn.transfer.default, (x, matrices, *signature(function), "auto"))
+    opcheck(torch.ops.ftnn.transfer.default, (x, matrices, [], *signature(function), "auto"))
 
 
 @pytest.mark.parametrize("wanted", ["x p q r", "x", "q r"])
@@ -45,7 +45,7 @@ def test_and_so_is_its_backward(formula: str, wanted: str):
     function = catalogue[formula]
     x, matrices = tensors(function)
     grad = torch.ones(3, 2, dtype=torch.float64, requires_grad=True)
-    arguments = (grad, x, matrices, *signature(function), "auto", wanted)
+    arguments = (grad, x, matrices, [], *signature(function), "auto", wanted)
     opcheck(torch.ops.ftnn.transfer_backward.default, arguments)
 
 

@@ -88,7 +88,7 @@ def test_memory_matrices_are_looked_at_too():
 
 
 def called(x: Tensor, *matrices: Tensor) -> Tensor:
-    return torch.ops.ftnn.transfer(x, list(matrices), *signature(ftnn.catalogue["F12"]), "auto")
+    return torch.ops.ftnn.transfer(x, list(matrices), [], *signature(ftnn.catalogue["F12"]), "auto")
 
 
 def test_an_operator_checks_what_it_is_given_directly():
@@ -107,7 +107,7 @@ def test_the_backward_operator_checks_the_gradient():
     for grad in (torch.ones(5, 19), torch.ones(4, 20), torch.ones(5, 20).double()):
         with pytest.raises(FtnnError, match=r"the gradient (has shape|is torch)"):
             torch.ops.ftnn.transfer_backward(
-                grad, X, [p, p, p], *signature(ftnn.catalogue["F12"]), "auto", "p q"
+                grad, X, [p, p, p], [], *signature(ftnn.catalogue["F12"]), "auto", "p q"
             )
 
 
@@ -127,7 +127,7 @@ def test_lists_of_connections_that_lead_elsewhere_are_refused(inputs: list[int],
     p = torch.ones(2)
     places = torch.tensor(inputs, dtype=torch.int32), torch.tensor(bounds, dtype=torch.int64)
     with pytest.raises(ShapeError):
-        torch.ops.ftnn.partial_transfer(X, [p, p, p], *places, *signature(ftnn.catalogue["F12"]), "auto")
+        torch.ops.ftnn.transfer(X, [p, p, p], list(places), *signature(ftnn.catalogue["F12"]), "auto")
 
 
 def dense_only(make: Callable[[], Tensor], layer: nn.Module) -> None:

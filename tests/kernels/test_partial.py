@@ -10,7 +10,7 @@ from torch.library import opcheck
 
 import ftnn
 from ftnn.kernels import signature
-from ftnn.kernels._op import Backend
+from ftnn.kernels.operator import Backend
 from ftnn.nn import Partial
 from tests.inspect import oracle
 
@@ -123,7 +123,7 @@ def test_chunks_of_the_reference_do_not_show(monkeypatch: pytest.MonkeyPatch):
     layer = partial(19, 11, "F13", dtype=torch.float64, backend="reference")
     x = samples(33, 19).requires_grad_()
     wanted = (layer(x), *torch.autograd.grad(layer(x).sum(), [x, *layer.parameters()]))
-    monkeypatch.setattr("ftnn.kernels._partial.CHUNK", 33 * 4)
+    monkeypatch.setattr("ftnn.kernels.eager.reference.CHUNK", 33 * 4)
     found = (layer(x), *torch.autograd.grad(layer(x).sum(), [x, *layer.parameters()]))
     for a, b in zip(wanted, found, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-13)
@@ -149,8 +149,8 @@ def test_the_operators_are_as_torch_wants_them():
     layer = partial(7, 3, "F12", dtype=torch.float64)
     matrices = [m.detach().requires_grad_() for m in layer.theta.tensors()]
     x = samples(5, 7).requires_grad_()
-    given = (layer.inputs, layer.check(), *signature(layer.function), "auto")
-    opcheck(torch.ops.ftnn.partial_transfer.default, (x, matrices, *given))
+    given = ([layer.inputs, layer.check()], *signature(layer.function), "auto")
+    opcheck(torch.ops.ftnn.transfer.default, (x, matrices, *given))
     plain = [m.detach() for m in matrices]
     grad = torch.ones(5, 3, dtype=torch.float64)
-    opcheck(torch.ops.ftnn.partial_transfer_backward.default, (grad, x.detach(), plain, *given, "x q"))
+    opcheck(torch.ops.ftnn.transfer_backward.default, (grad, x.detach(), plain, *given, "x q"))

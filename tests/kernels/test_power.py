@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from ftnn.kernels._math import ACCURACY, FUNCTIONS
-from ftnn.kernels._vector import DType
+from ftnn.kernels.codegen.math.table import ACCURACY, FUNCTIONS
+from ftnn.kernels.codegen.target import DType
 from tests.kernels._harness import Compiled, compile_map, ulps
 
 POW, POWI = FUNCTIONS["pow"].emit, FUNCTIONS["powi"].emit

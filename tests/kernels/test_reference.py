@@ -13,14 +13,15 @@ from ftnn import Function, catalogue
 from ftnn.formula._expr import Expr
 from ftnn.formula._ops import OPS
 from ftnn.formula._text import to_text
-from ftnn.kernels import _reference, program, signature, transfer
-from ftnn.kernels._program import Program
+from ftnn.kernels import memory_step, program_of, signature, transfer
+from ftnn.kernels.eager import reference
+from ftnn.kernels.program import Program
 from tests.formula.strategies import depth_of, smooth_formulas, survey
 from tests.kernels._layers import FEED_FORWARD, function_of, oracle, tensors
 
 
-def program_of(formula: str) -> Program:
-    return program(*signature(function_of(formula)))
+def program_for(formula: str) -> Program:
+    return program_of(*signature(function_of(formula)))
 
 
 def by_reference(function: Function) -> Any:
@@ -44,7 +45,7 @@ def positive(name: str) -> float:
 def test_it_sums_the_function_over_the_inputs(formula: str):
     function = function_of(formula)
     x, matrices = tensors(function)
-    found = _reference.transfer(program_of(formula), x, matrices)
+    found = transfer(function_of(formula), x, matrices, "reference")
     torch.testing.assert_close(found, oracle(function, x, matrices), rtol=1e-14, atol=1e-14)
 
 
@@ -53,7 +54,7 @@ def test_it_sums_the_function_over_the_inputs(formula: str):
 def test_it_computes_in_the_dtype_it_is_given(formula: str, dtype: torch.dtype):
     function = function_of(formula)
     x, matrices = tensors(function, dtype=dtype)
-    found = _reference.transfer(program_of(formula), x, matrices)
+    found = transfer(function_of(formula), x, matrices, "reference")
     assert found.dtype == dtype
     tolerance = 40 * torch.finfo(dtype).eps
     torch.testing.assert_close(found.double(), oracle(function, x, matrices), rtol=tolerance, atol=tolerance)
@@ -66,7 +67,7 @@ def test_it_computes_in_the_dtype_it_is_given(formula: str, dtype: torch.dtype):
 def test_numbers_that_are_not_finite_are_computed_and_not_refused(formula: str):
     function = Function(formula)
     x, matrices = tensors(function)
-    found = _reference.transfer(program_of(formula), x, matrices)
+    found = transfer(function_of(formula), x, matrices, "reference")
     torch.testing.assert_close(found, oracle(function, x, matrices), equal_nan=True)
     assert not found.isfinite().any()
 
@@ -75,7 +76,7 @@ def test_numbers_that_are_not_finite_are_computed_and_not_refused(formula: str):
 def test_large_whole_numbers_are_floats(number: str):
     function = Function(f"p*sin(q*x)*{number}")
     x, matrices = tensors(function)
-    found = _reference.transfer(program_of(function.formula), x, matrices)
+    found = transfer(function_of(function.formula), x, matrices, "reference")
     torch.testing.assert_close(found, oracle(function, x, matrices), rtol=1e-13, atol=0)
 
 
@@ -86,7 +87,7 @@ def test_what_is_not_finite_comes_out_so_and_only_where_it_belongs(name: str, wr
     x, matrices = tensors(function)
     with torch.no_grad():
         x[1, 2] = wrong
-    found = _reference.transfer(program_of(name), x, matrices)
+    found = transfer(function_of(name), x, matrices, "reference")
     torch.testing.assert_close(found, oracle(function, x, matrices), equal_nan=True)
     assert found[[0, 2]].isfinite().all()
     if wrong != wrong:
@@ -101,7 +102,7 @@ def test_what_is_not_finite_comes_out_so_and_only_where_it_belongs(name: str, wr
 def test_any_size_works_an_empty_batch_too(formula: str, batch: int, ins: int, outs: int):
     function = function_of(formula)
     x, matrices = tensors(function, batch, ins, outs)
-    found = _reference.transfer(program_of(formula), x, matrices)
+    found = transfer(function_of(formula), x, matrices, "reference")
     assert found.shape == (batch, outs)
     torch.testing.assert_close(found, oracle(function, x, matrices))
     grads = torch.autograd.grad(found.sum(), (x, *matrices[: len(function.parameters)]))
@@ -115,11 +116,11 @@ def test_tensors_need_not_be_contiguous():
     x, matrices = tensors(function, 6, 4, 8)
     turned = [m.detach().T.contiguous().T for m in matrices]
     assert not turned[0].is_contiguous()
-    found = _reference.transfer(program_of("F12"), x.detach()[::2].T.contiguous().T, turned)
+    found = transfer(function_of("F12"), x.detach()[::2].T.contiguous().T, turned, "reference")
     torch.testing.assert_close(found, oracle(function, x[::2], matrices))
     expanded = x.detach()[:1].expand(5, 4)
     torch.testing.assert_close(
-        _reference.transfer(program_of("F12"), expanded, turned), oracle(function, expanded, matrices)
+        transfer(function_of("F12"), expanded, turned, "reference"), oracle(function, expanded, matrices)
     )
 
 
@@ -184,7 +185,7 @@ def test_the_decree_of_rect_ada_holds_where_it_differs_from_the_truth():
     p = torch.tensor([[-0.5], [0.25]], dtype=torch.float64, requires_grad=True)
     u = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
     weight = torch.tensor([[1.0], [10.0]], dtype=torch.float64)
-    out = _reference.transfer(program_of("F07"), x, [p, u])
+    out = transfer(function_of("F07"), x, [p, u], "reference")
     torch.testing.assert_close(out, torch.tensor([[0.75], [-0.25]], dtype=torch.float64))
     grad_x, grad_p = torch.autograd.grad((weight * out).sum(), (x, p), create_graph=True)
     torch.testing.assert_close(grad_p, u * (x * weight).sum(0)[:, None])  # u·x, though p is negative
@@ -203,7 +204,7 @@ def test_one_step_of_memory_is_summed_and_kept():
     function = catalogue["memory"]
     x, matrices = tensors(function)
     cell = torch.linspace(-1, 1, 24, dtype=torch.float64).reshape(3, 4, 2)
-    total, new = _reference.memory_step(program_of("memory"), x, cell, matrices)
+    total, new = memory_step(catalogue["memory"], x, cell, matrices)
     p, q, r = matrices
     expected = torch.tanh(p * x[:, :, None] + q * cell + r)
     torch.testing.assert_close(new, expected)
@@ -219,10 +220,9 @@ def test_gradients_of_memory_are_right_by_the_cell_too(formula: str):
     )
     x, matrices = tensors(function, 2, 2, 2, seed=1)
     cell = torch.linspace(-0.9, 1, 8, dtype=torch.float64).reshape(2, 2, 2).requires_grad_()
-    found = program(*signature(function))
 
     def run(x: Tensor, cell: Tensor, *matrices: Tensor) -> tuple[Tensor, Tensor]:
-        return _reference.memory_step(found, x, cell, matrices)
+        return memory_step(function, x, cell, matrices)
 
     assert gradcheck(run, (x, cell, *matrices), atol=1e-8, rtol=1e-6)
     assert gradgradcheck(run, (x, cell, *matrices), atol=1e-7, rtol=1e-5)
@@ -234,7 +234,7 @@ def test_gradients_go_through_time_from_step_to_step():
     def run(x: Tensor, *matrices: Tensor) -> Tensor:
         cell, outs = x.new_zeros(2, 2, 2), list[Tensor]()
         for _ in range(3):
-            total, cell = _reference.memory_step(program_of("memory"), x, cell, matrices)
+            total, cell = memory_step(catalogue["memory"], x, cell, matrices)
             outs.append(total)
         return torch.stack(outs)
 
@@ -272,10 +272,10 @@ def test_the_result_is_the_same_in_blocks_of_any_size(
     x, matrices = tensors(function, 5, 6, 7)
     weight = torch.linspace(-1, 1, 35, dtype=torch.float64).reshape(5, 7)
     inputs = (x, *matrices)
-    expected = _reference.transfer(program_of(formula), x, matrices)
+    expected = transfer(function_of(formula), x, matrices, "reference")
     slopes = torch.autograd.grad((weight * expected).sum(), inputs)
-    monkeypatch.setattr(_reference, "BLOCK_BYTES", block)
-    found = _reference.transfer(program_of(formula), x, matrices)
+    monkeypatch.setattr(reference, "BLOCK_BYTES", block)
+    found = transfer(function_of(formula), x, matrices, "reference")
     torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)
     torch.testing.assert_close(
         torch.autograd.grad((weight * found).sum(), inputs), slopes, rtol=1e-13, atol=1e-13
@@ -288,9 +288,9 @@ def test_the_result_is_the_same_in_blocks_of_any_size(
 def test_no_block_is_larger_than_allowed(batch: int, ins: int, outs: int, monkeypatch: pytest.MonkeyPatch):
     function = catalogue["F12"]
     x, matrices = tensors(function, batch, ins, outs)
-    monkeypatch.setattr(_reference, "BLOCK_BYTES", 64 * 1024)
+    monkeypatch.setattr(reference, "BLOCK_BYTES", 64 * 1024)
     with Largest() as seen:
-        out = _reference.transfer(program_of("F12"), x, matrices)
+        out = transfer(function_of("F12"), x, matrices, "reference")
     allowed = 64 * 1024 // 8
     assert seen.elements <= max(allowed, out.numel())  # what comes out is not counted
     with Largest() as seen:

@@ -15,15 +15,17 @@ from llvmlite import ir
 
 import ftnn
 from ftnn.formula import Function
-from ftnn.kernels import _cpu, _dense, _tame
-from ftnn.kernels._bounds import LARGEST, limits
-from ftnn.kernels._emit import regrouped
-from ftnn.kernels._llvm import quick_reciprocal
-from ftnn.kernels._math import ACCURACY, FUNCTIONS
-from ftnn.kernels._tame import LIMITS
-from ftnn.kernels._templates import _dense as _dense_templates
-from ftnn.kernels._templates import dense_backward, dense_forward
-from ftnn.kernels._vector import Vectors
+from ftnn.kernels.codegen.bounds import LARGEST, limits
+from ftnn.kernels.codegen.math import small
+from ftnn.kernels.codegen.math.small import LIMITS
+from ftnn.kernels.codegen.math.table import ACCURACY, FUNCTIONS
+from ftnn.kernels.codegen.rewriting import regrouped
+from ftnn.kernels.codegen.target import Target
+from ftnn.kernels.codegen.vectors import Vectors
+from ftnn.kernels.cpu import backend, dense
+from ftnn.kernels.cpu.compiler import host, kernel
+from ftnn.kernels.loops import dense as dense_loops
+from ftnn.kernels.loops.dense import dense_backward, dense_forward
 from tests.kernels._harness import compile_map, ulps
 from tests.kernels.test_cpu import computed
 from tests.kernels.test_math import FORMS, SAMPLE, TRUE
@@ -32,9 +34,8 @@ from tests.kernels.yardstick import Case, case
 TAME = {form: (name, emit) for form, (name, emit) in FORMS.items() if name in LIMITS}
 
 
-def tamed(emit: Callable[..., ir.Value], quick: bool = False) -> Callable[..., ir.Value]:
+def tamed(emit: Callable[..., ir.Value]) -> Callable[..., ir.Value]:
     def inside(v: Vectors, x: ir.Value) -> ir.Value:
-        v.quick_reciprocal = quick
         with v.tamed():
             return emit(v, x)
 
@@ -43,7 +44,7 @@ def tamed(emit: Callable[..., ir.Value], quick: bool = False) -> Callable[..., i
 
 def stated(form: str) -> float:
     """What the docstring says; forms that are not written anew are as accurate as they always are."""
-    own = getattr(_tame, form, None)
+    own = getattr(small, form, None)
     found = re.findall(r"([0-9.]+) ulp", own.__doc__ or "") if own is not None else []
     return float(found[0]) if found else ACCURACY[form]
 
@@ -51,13 +52,15 @@ def stated(form: str) -> float:
 @pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("form", TAME)
 def test_within_its_limit_each_is_as_near_to_the_truth_as_stated(form: str, quick: bool):
-    if quick and not quick_reciprocal("float32"):
+    if quick and not host("float32").quick_reciprocal:
         pytest.skip("this CPU has no AVX-512")
     name, emit = TAME[form]
     x = SAMPLE[np.abs(SAMPLE) <= LIMITS[name]]
     assert len(x) > 1e5
     with np.errstate(all="ignore"):
-        error = ulps(compile_map(tamed(emit, quick), lanes=16)(x), TRUE[name](x.astype(np.float64)))
+        error = ulps(
+            compile_map(tamed(emit), lanes=16, quick_reciprocal=quick)(x), TRUE[name](x.astype(np.float64))
+        )
     worst = error.argmax()
     assert error[worst] <= stated(form) <= 4, f"{error[worst]:.3f} ulp at {x[worst]!r}"
 
@@ -148,9 +151,8 @@ def test_short_forms_give_what_the_common_ones_give(
     def none(_: object) -> None:
         """No bound is known."""
 
-    monkeypatch.setattr(_dense_templates, "limits", none)
-    for code in (_dense._forward_code, _dense._backward_code):
-        monkeypatch.setattr(_dense, code.__name__, code.__wrapped__)  # which remembers nothing
+    monkeypatch.setattr(dense_loops, "limits", none)
+    monkeypatch.setattr(dense, "kernel", kernel.__wrapped__)  # which remembers nothing
     common = computed(given, given.program.differentiable)
     for one, other in zip(found, common, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=2e-6 * other.abs().amax().item())
@@ -162,10 +164,10 @@ def test_what_is_not_finite_arrives_and_stays_where_it_is(name: str, wrong: floa
     given = case(ftnn.catalogue[name], 20, 40, 70)
     x = given.x.clone()
     x[3, 4] = wrong
-    found = _cpu.transfer(given.program, x, given.matrices)
+    found = backend.transfer(given.program, x, given.matrices)
     others = torch.arange(70) != 3
-    torch.testing.assert_close(found[others], _cpu.transfer(given.program, x[others], given.matrices))
-    slope = _cpu.transfer_backward(given.program, given.grad, x, given.matrices, ("x",))[0]
+    torch.testing.assert_close(found[others], backend.transfer(given.program, x[others], given.matrices))
+    slope = backend.transfer_backward(given.program, given.grad, x, given.matrices, ("x",))[0]
     assert slope[others].isfinite().all()
     if math.isnan(wrong) or name == "F12":
         assert found[3].isnan().all()
@@ -176,8 +178,9 @@ def test_the_quick_reciprocal_is_emitted_only_where_it_is_asked_for():
     found = case(ftnn.catalogue["F16"], 1, 1, 1).program
     llvm.initialize_native_target()
     for quick in (False, True):
+        target = Target("float32", 16, quick_reciprocal=quick)
         texts = [
-            dense_forward(found, "float32", 16, quick_reciprocal=quick),
-            dense_backward(found, "float32", 16, by_x=True, by_parameters=True, quick_reciprocal=quick),
+            dense_forward(found, target),
+            dense_backward(found, target, by_x=True, by_parameters=True),
         ]
         assert all(("rcp14" in text) is quick for text in texts)

@@ -16,15 +16,15 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 import ftnn
-from ftnn.kernels import _blocks, _cpu, _pool
-from ftnn.kernels._program import Program
+from ftnn.kernels.cpu import backend, threads, tiling
+from ftnn.kernels.program import Program
 from tests.kernels.yardstick import Case, case
 
 ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
-def threads(count: int) -> Generator[None]:
+def on_threads(count: int) -> Generator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -35,14 +35,14 @@ def threads(count: int) -> Generator[None]:
 
 def computed(given: Case) -> list[Tensor]:
     wanted = given.program.differentiable
-    forward = _cpu.transfer(given.program, given.x, given.matrices)
-    return [forward, *_cpu.transfer_backward(given.program, given.grad, given.x, given.matrices, wanted)]
+    forward = backend.transfer(given.program, given.x, given.matrices)
+    return [forward, *backend.transfer_backward(given.program, given.grad, given.x, given.matrices, wanted)]
 
 
 def large(name: str = "F12", dtype: torch.dtype = torch.float32, density: float = 0.5) -> Case:
     """Large enough for several threads to take part."""
     given = case(ftnn.catalogue[name], 67, 75, 150, density, dtype)
-    assert given.x.numel() * 75 > _blocks.SMALL
+    assert given.x.numel() * 75 > tiling.SMALL
     return given
 
 
@@ -55,7 +55,7 @@ def test_the_number_of_threads_does_not_change_a_bit(name: str, dtype: torch.dty
     given = large(name, dtype)
     found: list[list[Tensor]] = []
     for count in (1, 2, 3, 5, 1):
-        with threads(count):
+        with on_threads(count):
             found.append(computed(given))
     for other in found[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
@@ -65,25 +65,25 @@ def test_blocks_and_what_counts_as_small_do_not_change_a_bit(monkeypatch: pytest
     given = large()
     whole = computed(given)
     for block, small in ((1, 0), (3, 0), (100, 0), (8, 10**9)):
-        monkeypatch.setattr(_blocks, "BLOCK_VECTORS", block)
-        monkeypatch.setattr(_blocks, "SMALL", small)
-        with threads(2):
+        monkeypatch.setattr(tiling, "BLOCK_VECTORS", block)
+        monkeypatch.setattr(tiling, "SMALL", small)
+        with on_threads(2):
             assert all(torch.equal(a, b) for a, b in zip(whole, computed(given), strict=True))
 
 
 def test_a_sample_alone_has_the_bits_that_it_has_among_others():
     """Where nothing is skipped: a sum over inputs does not know what else is in the batch."""
     given = large(density=1.0)
-    whole = _cpu.transfer(given.program, given.x, given.matrices)
+    whole = backend.transfer(given.program, given.x, given.matrices)
     for rows in (slice(0, 1), slice(63, 66), slice(100, 150)):
-        assert torch.equal(_cpu.transfer(given.program, given.x[rows], given.matrices), whole[rows])
+        assert torch.equal(backend.transfer(given.program, given.x[rows], given.matrices), whole[rows])
 
 
 def test_outputs_alone_have_the_bits_that_they_have_among_others():
     given = large(density=1.0)
-    whole = _cpu.transfer(given.program, given.x, given.matrices)
+    whole = backend.transfer(given.program, given.x, given.matrices)
     for columns in (slice(0, 1), slice(16, 32), slice(3, 75)):
-        part = _cpu.transfer(given.program, given.x, [m[:, columns] for m in given.matrices])
+        part = backend.transfer(given.program, given.x, [m[:, columns] for m in given.matrices])
         assert torch.equal(part, whole[:, columns])
 
 
@@ -98,12 +98,12 @@ def test_torch_says_how_many_threads_there_are(count: int, monkeypatch: pytest.M
         seen.append(threads)
         team(address)
 
-    monkeypatch.setattr(_pool, "_torch_threads", lambda: start)
+    monkeypatch.setattr(threads, "_torch_threads", lambda: start)
     given = large()
-    with threads(count):
+    with on_threads(count):
         found = computed(given)
     assert set(seen) == ({count} if count > 1 else set())
-    with threads(1):
+    with on_threads(1):
         assert all(torch.equal(a, b) for a, b in zip(found, computed(given), strict=True))
 
 
@@ -111,18 +111,18 @@ def test_what_is_not_worth_it_stays_in_this_thread(monkeypatch: pytest.MonkeyPat
     def start(*_: object) -> None:
         raise AssertionError("no other thread was wanted")
 
-    monkeypatch.setattr(_pool, "_torch_threads", lambda: start)
+    monkeypatch.setattr(threads, "_torch_threads", lambda: start)
     function, x = ftnn.catalogue["F12"], torch.rand(4, 5)
-    with threads(3):
+    with on_threads(3):
         matrices = [torch.rand(5, 6) for _ in function.parameters]
-        assert _cpu.transfer(Program(function), x, matrices).shape == (4, 6)
+        assert backend.transfer(Program(function), x, matrices).shape == (4, 6)
 
 
 def test_a_pool_of_our_own_serves_where_torchs_threads_cannot_be_had(monkeypatch: pytest.MonkeyPatch):
     given = large()
-    with threads(3):
+    with on_threads(3):
         expected = computed(given)
-        monkeypatch.setattr(_pool, "_torch_threads", lambda: None)
+        monkeypatch.setattr(threads, "_torch_threads", lambda: None)
         assert all(torch.equal(a, b) for a, b in zip(computed(given), expected, strict=True))
 
 
@@ -137,7 +137,7 @@ def test_several_python_threads_at_once_compute_the_same():
             if not all(torch.equal(a, b) for a, b in zip(found, alone[n % 3], strict=True)):
                 wrong.append(str(n))
 
-    with threads(2):
+    with on_threads(2):
         workers = [threading.Thread(target=work, args=(n,)) for n in range(6)]
         for worker in workers:
             worker.start()
@@ -189,7 +189,7 @@ class Transferred(Dataset[Tensor]):
 @pytest.mark.filterwarnings("ignore:.*fork.*")  # torch and newer Pythons warn of forks
 def test_forked_workers_of_a_data_loader_compute_the_same():
     given = large()
-    with threads(2):
+    with on_threads(2):
         alone = torch.cat([t.flatten() for t in computed(given)])  # the parent has its threads by now
         loader = DataLoader(
             Transferred(given), batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=60
@@ -200,7 +200,7 @@ def test_forked_workers_of_a_data_loader_compute_the_same():
 
 
 def shifted(given: Case, n: int) -> Tensor:
-    return _cpu.transfer(given.program, given.x + n, given.matrices)
+    return backend.transfer(given.program, given.x + n, given.matrices)
 
 
 @pytest.mark.parametrize("backend", ["loky", "threading"])

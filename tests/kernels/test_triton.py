@@ -12,8 +12,8 @@ import ftnn
 from ftnn import Function, catalogue
 from ftnn.formula._expr import call, symbol
 from ftnn.formula._ops import OPS, Op
-from ftnn.kernels import _reference, signature, transfer
-from ftnn.kernels._program import program
+from ftnn.kernels import signature, transfer
+from ftnn.kernels.program import program_of
 from tests.formula import oracle
 from tests.kernels import interpreted
 from tests.kernels._layers import FEED_FORWARD, tensors
@@ -29,8 +29,8 @@ def weight_for(x: Tensor, matrices: list[Tensor]) -> Tensor:
 def by_reference(function: Function, x: Tensor, matrices: list[Tensor], weight: Tensor) -> list[Tensor]:
     """F ⊙ x and its gradients by x and every parameter, in float64."""
     leaves = [t.detach().double().requires_grad_() for t in (x, *matrices)]
-    found = program(*signature(function))
-    out = _reference.transfer(found, leaves[0], leaves[1:])
+    found = program_of(*signature(function))
+    out = transfer(function, leaves[0], leaves[1:], "reference")
     return [out.detach(), *torch.autograd.grad(out, leaves[: 1 + len(found.parameters)], weight.double())]
 
 

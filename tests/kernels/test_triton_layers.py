@@ -17,10 +17,10 @@ import ftnn
 from ftnn import Function, catalogue
 from ftnn.formula._derive import simplify
 from ftnn.formula._ops import OPS
-from ftnn.kernels import _triton_source as source
 from ftnn.kernels import signature, transfer
-from ftnn.kernels._program import program
-from ftnn.kernels._triton_source import DType
+from ftnn.kernels.program import program_of
+from ftnn.kernels.triton import source
+from ftnn.kernels.triton.source import DType
 from tests.formula import rows
 from tests.kernels import interpreted
 from tests.kernels._layers import FEED_FORWARD, function_of, tensors
@@ -30,7 +30,7 @@ from tests.kernels.interpreted import compiled
 
 
 def sources(function: Function, dtype: DType) -> list[str]:
-    found = program(*signature(function))
+    found = program_of(*signature(function))
     backward = source.by_matrices(found, found.parameters, dtype)
     return [source.forward(found, dtype), source.by_input(found, dtype), backward]
 
@@ -81,7 +81,7 @@ def second_derivatives(formula: str) -> None:
 
     assert gradcheck(run, (x, *matrices), atol=1e-8, rtol=1e-6)
     assert gradgradcheck(run, (x, *matrices), atol=1e-8, rtol=1e-6)
-    opcheck(torch.ops.ftnn.triton_transfer.default, (x, matrices, *signature(function)))
+    opcheck(torch.ops.ftnn.transfer.default, (x, matrices, [], *signature(function), "triton"))
 
 
 @pytest.mark.parametrize("formula", ["F07", "F12", "F20", "p*tanh(q*x)"])
@@ -166,7 +166,7 @@ def test_auto_never_takes_it_nor_loads_it():
     program = (
         "import sys, torch, ftnn\n"
         "ftnn.nn.Transfer(2, 3, 'F12')(torch.zeros(1, 2)).sum().backward()\n"
-        "assert 'ftnn.kernels._triton' not in sys.modules"
+        "assert 'ftnn.kernels.triton.launch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "TRITON_INTERPRET": "1"})
 

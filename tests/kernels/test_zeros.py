@@ -9,9 +9,10 @@ from torch import Tensor
 
 import ftnn
 from ftnn import Function
-from ftnn.kernels import _listed, program, signature
-from ftnn.kernels._buffers import Shape
-from ftnn.kernels._driver import LINEAR, Network, Samples
+from ftnn.kernels import program_of, signature
+from ftnn.kernels.cpu import skipping
+from ftnn.training.compiled.buffers import Shape
+from ftnn.training.compiled.network import LINEAR, CompiledNetwork, Samples
 from tests.kernels.yardstick import TOLERANCE, Case, case, excess, expected, yardsticks
 
 DTYPES = (torch.float32, torch.float64)
@@ -19,11 +20,11 @@ DTYPES = (torch.float32, torch.float64)
 
 def computed(given: Case) -> list[Tensor]:
     """The result and all gradients, by generated code."""
-    from ftnn.kernels import _cpu
+    from ftnn.kernels.cpu import backend
 
     wanted = given.program.differentiable
-    out = _cpu.transfer(given.program, given.x, given.matrices)
-    return [out, *_cpu.transfer_backward(given.program, given.grad, given.x, given.matrices, wanted)]
+    out = backend.transfer(given.program, given.x, given.matrices)
+    return [out, *backend.transfer_backward(given.program, given.grad, given.x, given.matrices, wanted)]
 
 
 def check(given: Case) -> None:
@@ -83,13 +84,14 @@ def test_wild_parameters_and_errors_stay_within_the_bound(seed: int, density: fl
 
 def was_shared(given: Case) -> bool:
     """Whether the listed kernel itself found sharing F(0) harmless."""
-    from ftnn.kernels._blocks import columns
-    from ftnn.kernels._llvm import lanes
+    from ftnn.kernels.cpu.compiler import host
+    from ftnn.kernels.cpu.tiling import columns
 
-    parts, out = columns(given.matrices, lanes("float32")), torch.empty(len(given.x), given.grad.shape[1])
-    tiles = _listed._tiles(given.program, given.x, 0, len(given.x), "float32", given.matrices, zeros=False)
+    target, out = host("float32"), torch.empty(len(given.x), given.grad.shape[1])
+    parts = columns(given.matrices, target)
+    tiles = skipping._tiles(given.program, given.x, 0, len(given.x), target, given.matrices, zeros=False)
     assert tiles is not None
-    return _listed._forward(given.program, "float32", tiles, parts, out, explicit=False)
+    return skipping._forward(given.program, target, tiles, parts, out, explicit=False)
 
 
 def test_images_share_what_zeros_send():
@@ -137,8 +139,10 @@ def test_memory_remembers_the_sign_of_zero():
 
 
 def trained(formula: str, x: np.ndarray, targets: np.ndarray, start: dict[str, float]) -> list[np.ndarray]:
-    found = program(*signature(Function(formula)))
-    network = Network([Shape(found, x.shape[1], 1), Shape(LINEAR, 1, 1)], "relu", "squared", "float32", 16)
+    found = program_of(*signature(Function(formula)))
+    network = CompiledNetwork(
+        [Shape(found, x.shape[1], 1), Shape(LINEAR, 1, 1)], "relu", "squared", "float32", 16
+    )
     ones = np.ones((x.shape[1], 1), np.float32)
     network.layers[0].load([ones * start[name] for name in found.matrices], None)
     network.layers[1].load([np.ones((1, 1), np.float32)], np.zeros(1, np.float32))

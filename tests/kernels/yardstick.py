@@ -13,9 +13,9 @@ from ftnn.formula import Function
 from ftnn.formula._derive import differentiate, lower
 from ftnn.formula._expr import INPUT, Call, Expr, Number, Symbol, call, postorder, symbol
 from ftnn.formula._ops import OPS
-from ftnn.kernels import _evaluate, _reference
-from ftnn.kernels._program import Program, program, signature
-from ftnn.kernels._reference import Contraction
+from ftnn.kernels.contraction import Contraction
+from ftnn.kernels.eager import evaluation, reference
+from ftnn.kernels.program import Program, program_of, signature
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 ERROR = "∂F"  # no parameter is called so
@@ -58,7 +58,7 @@ def case(
     for values in function.choices.values():
         picks = torch.randint(len(values), (inputs, outputs), generator=random)
         matrices.append(torch.tensor(values, dtype=dtype)[picks])
-    return Case(program(*signature(function)), x, matrices, normal(batch, outputs))
+    return Case(program_of(*signature(function)), x, matrices, normal(batch, outputs))
 
 
 def _spread(expr: Expr, arguments: tuple[str, ...]) -> Expr:
@@ -84,16 +84,15 @@ def _contraction(found: Program, wanted: tuple[str, ...]) -> Contraction:
 def yardsticks(given: Case, wanted: tuple[str, ...]) -> list[Tensor]:
     """For the result, then for each gradient: what its error is measured by."""
     double = given.double
-    return list(
-        _reference.contract(_contraction(given.program, wanted), double.x, *double.matrices, double.grad)
-    )
+    tensors = [double.x, *double.matrices, double.grad]
+    return reference.in_blocks(_contraction(given.program, wanted), tensors)
 
 
 def expected(given: Case, wanted: tuple[str, ...]) -> list[Tensor]:
     """The result, then each gradient, by the reference in float64."""
     double = given.double
-    forward = _reference.transfer(given.program, double.x, double.matrices)
-    backward = _reference.transfer_backward(given.program, double.grad, double.x, double.matrices, wanted)
+    forward = reference.transfer(given.program, double.x, double.matrices)
+    backward = reference.transfer_backward(given.program, double.grad, double.x, double.matrices, wanted)
     return [forward, *backward]
 
 
@@ -123,7 +122,7 @@ def conditioned(expr: Expr, values: dict[str, Tensor]) -> Tensor:
             case Symbol(name):
                 parts[part] = values[name].detach().expand(shape).clone().requires_grad_()
             case Call(op, args):
-                parts[part] = _evaluate._native(OPS[op].torch)(*(parts[arg] for arg in args))
+                parts[part] = evaluation._native(OPS[op].torch)(*(parts[arg] for arg in args))
         if parts[part].requires_grad:
             parts[part].retain_grad()
     total = parts[lower(expr, "torch")]

@@ -257,7 +257,7 @@ def test_a_malicious_formula_is_refused_even_with_a_digest_that_fits(model: Path
         ({"function": {"formula": "a*x", "init": {"a": [0, 10**400]}, "constants": {}}}, ""),
         ({"function": {"formula": "a*x", "init": {}, "constants": {"a": [1]}}}, "no parameter"),
         ({"mixed": "F12"}, "'mixed' should be of type list"),
-        ({"mixed": []}, "Mixed needs one function"),
+        ({"mixed": []}, "Mixed needs at least one function"),
         ({"mixed": [{"formula": "p*x", "init": {}, "constants": {}}] * 2, "assign": [[9]]}, "kinds 9 to 9"),
         ({"mixed": [{"formula": "p*x", "init": {}, "constants": {}}] * 2, "assign": [[0], [0, 1]]}, ""),
         ({"mixed": [{"formula": "p*x", "init": {}, "constants": {}}] * 2, "assign": [[0, 1]]}, "(out, in)"),

@@ -302,3 +302,14 @@ def test_a_function_without_memory_is_sent_to_transfer():
     for function in ("F12", "p*x", ftnn.Mixed(["F12", "F03"])):
         with pytest.raises(FtnnError, match=r"has no C.*use ftnn\.nn\.Transfer"):
             Memory(N, M, function)
+
+
+def test_a_memory_that_folds_away_is_still_a_memory():
+    layer = Memory(N, M, "p*x + C**0", dtype=torch.float64, bias=False)
+    x = random(T, B, N)
+    out, state = layer(x)
+    terms = x[..., None, :] * layer.matrix("p").detach() + 1
+    torch.testing.assert_close(out, terms.sum(-1))
+    torch.testing.assert_close(state, terms[-1])
+    out.sum().backward()
+    torch.testing.assert_close(layer.theta["p"].grad, x.sum((0, 1))[:, None].expand(N, M))

@@ -209,12 +209,12 @@ def test_kinds_survive_a_change_of_dtype(dtype: torch.dtype):
 @pytest.mark.parametrize(
     ("assign", "kind", "message"),
     [
-        ("diagonal", FtnnError, "assign='diagonal' is not known; allowed.* random, rows, columns"),
+        ("diagonal", FtnnError, "unknown assign='diagonal'; expected one of random, rows, columns"),
         (np.zeros((IN, OUT), int), ShapeError, r"\(5, 4\).*\(out, in\) = \(4, 5\)"),
         (np.zeros((OUT, IN)), ShapeError, "integer array"),
         (np.zeros(OUT, int), ShapeError, r"integer array \(out, in\).*shape \(4,\)"),
-        (np.full((OUT, IN), 4), FtnnError, "kinds 4 to 4; allowed are 0 to 3"),
-        (np.full((OUT, IN), -1), FtnnError, "kinds -1 to -1; allowed are 0 to 3"),
+        (np.full((OUT, IN), 4), FtnnError, "kinds 4 to 4; expected 0 to 3"),
+        (np.full((OUT, IN), -1), FtnnError, "kinds -1 to -1; expected 0 to 3"),
         (None, ShapeError, "integer array"),
     ],
 )
@@ -225,7 +225,7 @@ def test_a_wrong_map_is_refused(assign: Any, kind: Any, message: str, device: st
 
 
 def test_kinds_that_do_not_go_together_are_refused():
-    with pytest.raises(FtnnError, match="given none"):
+    with pytest.raises(FtnnError, match="at least one function"):
         Mixed([])
     with pytest.raises(FormulaError, match="'u' is a parameter of one kind and a constant of another"):
         Mixed(["u*x", "F08"])

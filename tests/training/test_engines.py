@@ -11,7 +11,8 @@ from torch import nn
 
 import ftnn
 from ftnn.errors import FtnnError
-from ftnn.training import _engines, fit
+from ftnn.training import fit
+from ftnn.training._engine_choice import make_engine
 from ftnn.training._problem import make_problem
 from ftnn.training._settings import Settings
 from tests.training.problems import blobs, network
@@ -27,9 +28,7 @@ def engines(function: str, settings: Settings, loss: Any = None) -> tuple[Any, A
     made: list[Any] = []
     for name in ("compiled", "torch"):
         net = network(function, (6, 5, 4), "tanh")
-        made.append(
-            _engines.make_engine(name, net.layers, net.output, net.activation, problem, settings, None)
-        )
+        made.append(make_engine(name, net.layers, net.output, net.activation, problem, settings, None))
     return made[0], made[1]
 
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from ftnn.errors import DataError, FtnnError, ShapeError
-from ftnn.kernels._buffers import Samples
-from ftnn.kernels._vector import DType
+from ftnn.kernels.codegen.target import DType
 from ftnn.nn import Network
 from ftnn.training import Epoch, History, Lines, digest, fit, initialise
 from ftnn.training._outcome import at_chance
-from ftnn.training._settings import Settings, stages
+from ftnn.training._settings import Settings, stages_of
+from ftnn.training.compiled.buffers import Samples
 from tests.training.problems import blobs, network
 
 
@@ -44,14 +44,14 @@ def test_regression_learns_a_function() -> None:
 
 
 def test_stages_are_the_papers() -> None:
-    found = stages(Settings(gamma=-1), 3)
+    found = stages_of(Settings(gamma=-1), 3)
     assert [(s.name, s.layer, s.epochs, s.rate) for s in found] == [
         ("lwt", 1, 15, 0.5),
         ("lwt", 2, 15, 0.5),
         ("lwt", 3, 15, 0.5),
         ("ft", 0, 15, 2.0**-5),
     ]
-    assert [s.name for s in stages(Settings(solver="joint"), 3)] == ["joint"]
+    assert [s.name for s in stages_of(Settings(solver="joint"), 3)] == ["joint"]
 
 
 def test_layers_below_are_frozen_while_one_is_trained() -> None:
@@ -221,7 +221,7 @@ class TestBadInput:
     def test_labels_out_of_range(self) -> None:
         x, y = blobs()
         with pytest.raises(
-            DataError, match=r"labels from 0 to 2; the network has 2 outputs, so allowed are 0 to 1"
+            DataError, match=r"labels from 0 to 2; the network has 2 outputs, so expected 0 to 1"
         ):
             fit(network(outputs=2), x, y)
 

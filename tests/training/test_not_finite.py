@@ -20,7 +20,7 @@ from ftnn.cli import app
 from ftnn.errors import DataError
 from ftnn.nn import MemoryNetwork
 from ftnn.training import fit, fit_sequence, initialise, measure
-from ftnn.training._engines import make_engine
+from ftnn.training._engine_choice import make_engine
 from ftnn.training._outcome import NO_CLASS, classes_of
 from ftnn.training._problem import make_problem
 from ftnn.training._settings import Settings

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from ftnn.data import mnist
-from ftnn.kernels._buffers import Samples
+from ftnn.training.compiled.buffers import Samples
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+CLASSES = 10
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity, so that it can be a key
@@ -37,12 +39,12 @@ class Data:
 
     def start(self, first: int, steps: int, batch: int) -> int:
         """Where in the order step `first` begins, if `steps` follow; at the front again when it ends."""
-        room = len(self.order) - steps * batch
-        if room < 0:
+        last = len(self.order) - steps * batch
+        if last < 0:
             raise ValueError(
                 f"{steps} mini-batches of {batch} are more than an order of {len(self.order)} has"
             )
-        return first * batch % (room + 1)
+        return first * batch % (last + 1)
 
 
 def _data(x: Array, labels: Array, least: int) -> Data:
@@ -68,4 +70,4 @@ def sparse(density: float, inputs: int = 784, count: int = 4096) -> Data:
     """Made-up images in which every pixel is as likely as any other not to be zero."""
     random = np.random.default_rng(0)
     x = random.uniform(0.01, 1, (count, inputs)) * (random.random((count, inputs)) < density)
-    return _data(x, random.integers(10, size=count), 60_000)
+    return _data(x, random.integers(CLASSES, size=count), 60_000)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ftnn.bench._data import Data, digits, sparse
 from ftnn.bench._measure import Effort, measure, threads
-from ftnn.bench._rows import Row
+from ftnn.bench._rows import Row, timed
 from ftnn.bench._step import STEP, StepSize, step_systems
 from ftnn.bench._systems import MLP, Systems
-from ftnn.bench._timed import timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ def _tasks(size: GrowthSize, data: Data | None) -> list[tuple[StepSize, Data]]:
 
 
 def growth_rows(
-    functions: Sequence[str],
+    function: str,
     effort: Effort,
     systems: Systems,
     size: GrowthSize = GROWTH,
@@ -46,16 +45,15 @@ def growth_rows(
     """Rows of the sweep: ftnn beside a torch MLP of the same batch and width."""
     tasks = _tasks(size, data)
     with threads(1):
-        for function in functions:
-            for step, inputs in tasks:
-                bursts = step_systems(function, inputs, step, Systems(False, False), eager=False)
-                timings = measure(bursts, effort)
-                yield from timed(
-                    "growth",
-                    function,
-                    timings,
-                    MLP,
-                    batch=step.batch,
-                    width=step.width,
-                    density=inputs.density,
-                )
+        for step, inputs in tasks:
+            bursts = step_systems(function, inputs, step, Systems(False, False), eager=False)
+            timings = measure(bursts, effort)
+            yield from timed(
+                "growth",
+                function,
+                timings,
+                MLP,
+                batch=step.batch,
+                width=step.width,
+                density=inputs.density,
+            )

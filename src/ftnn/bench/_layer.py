@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ftnn.bench._measure import Burst, Effort, measure, threads
-from ftnn.bench._rows import Row
+from ftnn.bench._rows import Row, timed
 from ftnn.bench._systems import COMPILE, EAGER, FTNN, LINEAR, Systems, compiled
-from ftnn.bench._timed import timed
 from ftnn.bench._torch import Broadcast, layer
 
 
@@ -28,11 +27,11 @@ LAYER = LayerSize()
 
 def _both_ways(call: Any, module: nn.Module, x: Tensor, error: Tensor) -> Burst:
     """Forward, then the gradients by x and by all parameters."""
-    wanted = [x, *module.parameters()]
+    inputs = [x, *module.parameters()]
 
     def burst(first: int, steps: int) -> None:
         for _ in range(steps):
-            torch.autograd.grad(call(x), wanted, error)
+            torch.autograd.grad(call(x), inputs, error)
 
     return burst
 
@@ -42,27 +41,26 @@ def layer_systems(function: str, size: LayerSize, systems: Systems) -> dict[str,
     random = torch.Generator().manual_seed(0)
     x = torch.empty(size.batch, size.inputs).uniform_(0.01, 1, generator=random)  # no zeros
     error = torch.randn(size.batch, size.width, generator=random)
-    own = layer(function, size.inputs, size.width)
-    plain = Broadcast(own)
+    transfer = layer(function, size.inputs, size.width)
+    plain = Broadcast(transfer)
 
     def burst(call: Any, module: nn.Module) -> Burst:
         return _both_ways(call, module, x.clone().requires_grad_(), error)
 
     linear = nn.Linear(size.inputs, size.width)
-    bursts = {FTNN: burst(own, own), LINEAR: burst(linear, linear), EAGER: burst(plain, plain)}
+    bursts = {FTNN: burst(transfer, transfer), LINEAR: burst(linear, linear), EAGER: burst(plain, plain)}
     if systems.compile:
         bursts[COMPILE] = burst(compiled(plain), plain)
     return bursts
 
 
 def layer_rows(
-    functions: Sequence[str],
+    function: str,
     effort: Effort,
     systems: Systems,
     size: LayerSize = LAYER,
 ) -> Iterator[Row]:
     """Rows of workload B."""
     with threads(None):
-        for function in functions:
-            timings = measure(layer_systems(function, size, systems), effort)
-            yield from timed("B", function, timings, LINEAR, batch=size.batch, width=size.width, density=1.0)
+        timings = measure(layer_systems(function, size, systems), effort)
+        yield from timed("B", function, timings, LINEAR, batch=size.batch, width=size.width, density=1.0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ftnn.bench._data import Data, digits
+from ftnn.bench._data import CLASSES, Data, digits
 from ftnn.bench._measure import Burst, Effort, measure, threads
-from ftnn.bench._rows import Row
+from ftnn.bench._rows import Row, timed
 from ftnn.bench._systems import (
     COMPILE,
     EAGER,
@@ -19,10 +19,7 @@ from ftnn.bench._systems import (
     ftnn_network,
     mlp,
 )
-from ftnn.bench._timed import timed
 from ftnn.bench._training import adam, torch_loop
-
-OUTPUTS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +32,7 @@ LOOP = LoopSize()
 
 
 def loop_systems(function: str, data: Data, width: int, batch: int, systems: Systems) -> dict[str, Burst]:
-    shape = data.x.shape[1], width, OUTPUTS
+    shape = data.x.shape[1], width, CLASSES
     bursts = {
         FTNN: torch_loop(ftnn_network(function, *shape), data, batch, adam),
         LINEAR: torch_loop(mlp(*shape), data, batch, adam),
@@ -48,7 +45,7 @@ def loop_systems(function: str, data: Data, width: int, batch: int, systems: Sys
 
 
 def loop_rows(
-    functions: Sequence[str],
+    function: str,
     effort: Effort,
     systems: Systems,
     size: LoopSize = LOOP,
@@ -57,9 +54,8 @@ def loop_rows(
     """Rows of workload E."""
     data = digits() if data is None else data
     with threads(None):
-        for function in functions:
-            for batch in size.batches:
-                timings = measure(loop_systems(function, data, size.width, batch, systems), effort)
-                yield from timed(
-                    "E", function, timings, LINEAR, batch=batch, width=size.width, density=data.density
-                )
+        for batch in size.batches:
+            timings = measure(loop_systems(function, data, size.width, batch, systems), effort)
+            yield from timed(
+                "E", function, timings, LINEAR, batch=batch, width=size.width, density=data.density
+            )

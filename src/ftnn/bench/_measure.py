@@ -63,7 +63,7 @@ def measure(bursts: Mapping[str, Burst], effort: Effort) -> dict[str, Timing]:
     """
     steps = {name: _steps_of(burst, effort) for name, burst in bursts.items()}
     longest = max(steps.values())
-    found: dict[str, list[float]] = {name: [] for name in bursts}
+    milliseconds: dict[str, list[float]] = {name: [] for name in bursts}
     names = list(bursts)
     with _no_garbage_collection():
         deadline = time.perf_counter() + effort.task_seconds
@@ -72,8 +72,8 @@ def measure(bursts: Mapping[str, Burst], effort: Effort) -> dict[str, Timing]:
                 break
             for name in _rotated(names, turn):
                 seconds = _seconds(bursts[name], turn * longest, steps[name])
-                found[name].append(1e3 * seconds / steps[name])
-    return {name: Timing(tuple(ms)) for name, ms in found.items()}
+                milliseconds[name].append(1e3 * seconds / steps[name])
+    return {name: Timing(tuple(ms)) for name, ms in milliseconds.items()}
 
 
 def _rotated(names: Sequence[str], turn: int) -> list[str]:

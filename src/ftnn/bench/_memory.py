@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +13,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
 from ftnn.bench._measure import Burst, Effort, measure, threads
-from ftnn.bench._rows import Row
+from ftnn.bench._rows import Row, timed
 from ftnn.bench._systems import EAGER, FTNN, Systems
-from ftnn.bench._timed import timed
 from ftnn.data import pi_digits
-from ftnn.kernels._buffers import Shape
-from ftnn.kernels._memory_driver import MemoryNetwork
-from ftnn.kernels._program import program, signature
 from ftnn.nn import Memory
+from ftnn.training._engine_compiled import shape_of
+from ftnn.training.compiled.sequence import CompiledMemoryNetwork
 
 DIGITS = 10
 RATE = 2.0**-4
@@ -57,10 +55,7 @@ def _task(size: MemorySize) -> _Task:
 
 def compiled_epochs(task: _Task) -> Burst:
     """A step is an epoch."""
-    shape = Shape(
-        program(*signature(task.memory.function)), task.memory.in_features, task.memory.out_features
-    )
-    network = MemoryNetwork(shape, DIGITS, "logistic", "softmax")
+    network = CompiledMemoryNetwork(shape_of(task.memory), DIGITS, "logistic", "softmax")
     with torch.no_grad():
         matrices = [np.asarray(m) for m in task.memory.matrices()]
         network.load(matrices, None, np.asarray(task.output.weight), np.asarray(task.output.bias))
@@ -108,17 +103,17 @@ def eager_epochs(task: _Task, pairs: int) -> Burst:
 
 def _measurable(task: _Task, pairs: int) -> int:
     """How many pairs the eager loop is measured on: all, unless that would take too long."""
-    some = min(pairs, 20)
-    trial = eager_epochs(task, some)
+    few = min(pairs, 20)
+    trial = eager_epochs(task, few)
     trial(0, 1)
     start = time.perf_counter()
     trial(0, 1)
-    per_pair = (time.perf_counter() - start) / some
-    return pairs if per_pair * pairs <= LONGEST else max(some, int(LONGEST / per_pair))
+    per_pair = (time.perf_counter() - start) / few
+    return pairs if per_pair * pairs <= LONGEST else max(few, int(LONGEST / per_pair))
 
 
 def memory_rows(
-    functions: Sequence[str],
+    function: str,
     effort: Effort,
     systems: Systems,
     size: MemorySize = MEMORY,

@@ -10,7 +10,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,10 +49,10 @@ def is_available() -> bool:
 
 def _held(name: str) -> int:
     """VmRSS or VmHWM, in bytes."""
-    found = re.search(rf"^{name}:\s+(\d+) kB$", STATUS.read_text("ascii"), re.MULTILINE)
-    if found is None:
+    match = re.search(rf"^{name}:\s+(\d+) kB$", STATUS.read_text("ascii"), re.MULTILINE)
+    if match is None:
         raise FtnnError(f"{STATUS} does not say {name}")
-    return 1024 * int(found[1])
+    return 1024 * int(match[1])
 
 
 def _pass(module: nn.Module, x: Tensor, error: Tensor) -> list[Tensor]:
@@ -61,17 +61,19 @@ def _pass(module: nn.Module, x: Tensor, error: Tensor) -> list[Tensor]:
     return [out, *torch.autograd.grad(out, [x, *module.parameters()], error)]
 
 
-def _made(system: str, function: str, features: int, batch: int) -> tuple[nn.Module, Tensor, Tensor]:
-    own = layer(function, features, features)
+def _layer_and_data(
+    system: str, function: str, features: int, batch: int
+) -> tuple[nn.Module, Tensor, Tensor]:
+    transfer = layer(function, features, features)
     x = torch.empty(batch, features).uniform_(0.01, 1).requires_grad_()
-    return (own if system == FTNN else Broadcast(own)), x, torch.randn(batch, features)
+    return (transfer if system == FTNN else Broadcast(transfer)), x, torch.randn(batch, features)
 
 
 def extra_bytes(system: str, function: str, features: int, batch: int) -> int:
     """In this process, which should be a fresh one."""
     for _ in range(3):
-        _pass(*_made(system, function, 96, 96))
-    task = _made(system, function, features, batch)
+        _pass(*_layer_and_data(system, function, 96, 96))
+    task = _layer_and_data(system, function, features, batch)
     before = _held("VmRSS")
     CLEAR.write_text(RESET_PEAK)
     results = _pass(*task)
@@ -97,7 +99,7 @@ def _in_a_fresh_process(*task: Any) -> float:
 
 
 def peak_rows(
-    functions: Sequence[str],
+    function: str,
     effort: Effort,
     systems: Systems,
     size: PeakSize = PEAK,
@@ -105,19 +107,18 @@ def peak_rows(
     """Rows of workload D: `mib`, and no times. Nothing where the system does not say what a process holds."""
     if not is_available():
         return
-    for function in functions:
-        for system in (FTNN, EAGER):
-            batch = size.batch if system == FTNN else min(size.batch, size.eager_batch)
-            factor = size.batch / batch
-            yield Row(
-                "D",
-                function,
-                system,
-                ms=None,
-                times_mlp=None,
-                mib=round(factor * _in_a_fresh_process(system, function, size.features, batch), 1),
-                batch=size.batch,
-                width=size.features,
-                density=1.0,
-                note=f"scaled from a batch of {batch}" if batch < size.batch else "",
-            )
+    for system in (FTNN, EAGER):
+        batch = size.batch if system == FTNN else min(size.batch, size.eager_batch)
+        factor = size.batch / batch
+        yield Row(
+            "D",
+            function,
+            system,
+            ms=None,
+            times_mlp=None,
+            mib=round(factor * _in_a_fresh_process(system, function, size.features, batch), 1),
+            batch=size.batch,
+            width=size.features,
+            density=1.0,
+            note=f"scaled from a batch of {batch}" if batch < size.batch else "",
+        )

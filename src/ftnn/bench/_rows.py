@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from ftnn.bench._measure import Timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +39,45 @@ class Row:
         """What the systems are compared at: rows with the same task stand side by side."""
         return self.workload, self.function, self.batch, self.width, self.density
 
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: what every row has, None or not, and the rest only where it says something."""
+        every = ("workload", "function", "system", "ms", "times_mlp")
+        return {
+            name: value for name, value in asdict(self).items() if name in every or value not in (None, "")
+        }
 
-FIRST = ("workload", "function", "system", "ms", "times_mlp")
-"""What every row has in JSON, None or not; the rest only where it says something."""
+
+def timed(
+    workload: str,
+    function: str,
+    timings: Mapping[str, Timing],
+    yardstick: str | None,
+    *,
+    batch: int | None = None,
+    width: int | None = None,
+    density: float | None = None,
+    notes: Mapping[str, str] | None = None,
+) -> Iterator[Row]:
+    """A row for each system; the ratio is one of medians, so that it can be checked from the rows."""
+    unit = timings[yardstick].median if yardstick is not None else None
+    for system, timing in timings.items():
+        low, high = timing.quartiles
+        yield Row(
+            workload,
+            function,
+            system,
+            ms=_rounded(timing.median),
+            times_mlp=None if unit is None else _rounded(timing.median / unit),
+            low_ms=_rounded(low),
+            high_ms=_rounded(high),
+            repetitions=len(timing.ms),
+            batch=batch,
+            width=width,
+            density=density,
+            note=(notes or {}).get(system, ""),
+        )
 
 
-def as_data(row: Row) -> dict[str, Any]:
-    return {name: value for name, value in asdict(row).items() if name in FIRST or value not in (None, "")}
-
-
-def as_json(rows: Iterable[Row]) -> str:
-    """One JSON document: the list of rows."""
-    return json.dumps([as_data(row) for row in rows], indent=1, allow_nan=False)
+def _rounded(value: float) -> float:
+    """To four digits: more than the spread allows."""
+    return float(f"{value:.4g}")

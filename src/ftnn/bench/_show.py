@@ -32,18 +32,18 @@ class Grid:
 
 
 def by_workload(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
+    workloads: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(row.workload, []).append(row)
-    return found
+        workloads.setdefault(row.workload, []).append(row)
+    return workloads
 
 
 def _by_task(rows: Iterable[Row]) -> list[dict[str, Row]]:
     """The systems' rows by name, for each task."""
-    found: dict[object, dict[str, Row]] = {}
+    tasks: dict[object, dict[str, Row]] = {}
     for row in rows:
-        found.setdefault(row.task, {})[row.system] = row
-    return list(found.values())
+        tasks.setdefault(row.task, {})[row.system] = row
+    return list(tasks.values())
 
 
 def _varying(rows: Sequence[Row]) -> list[str]:
@@ -55,29 +55,23 @@ def grid(workload: Workload, rows: Sequence[Row]) -> Grid:
     """The rows of one workload, a line for each task."""
     systems = [name for name in TITLES if any(row.system == name for row in rows)]
     others = [name for name in systems if name not in (FTNN, workload.yardstick)]
-    settings = _varying(rows)
-    header = ["function", "formula", *settings]
-    if workload.yardstick is not None:
-        header.append(f"× {TITLES[workload.yardstick]}")
-    header.append(f"ftnn, {workload.unit}")
-    if workload.yardstick is not None:
-        header.append(TITLES[workload.yardstick])
-    header += (f"{TITLES[name]} / ftnn" for name in others)
+    settings, yardstick = _varying(rows), workload.yardstick
+    titles = [f"ftnn, {workload.unit}"]
+    if yardstick is not None:
+        titles = [f"× {TITLES[yardstick]}", *titles, TITLES[yardstick]]
+    header = ("function", "formula", *settings, *titles, *(f"{TITLES[name]} / ftnn" for name in others))
     lines: list[tuple[str, ...]] = []
     for task in _by_task(rows):
         own = task.get(FTNN)
         if own is None:
             continue
-        line = [own.function, catalogue[own.function].formula]
-        line += (f"{getattr(own, name):g}" for name in settings)
-        if workload.yardstick is not None:
-            line.append(_number(own.times_mlp))
-        line.append(_measured(own))
-        if workload.yardstick is not None:
-            line.append(_measured(task.get(workload.yardstick)))
-        line += (_compared(own, task.get(name)) for name in others)
-        lines.append(tuple(line))
-    return Grid(tuple(header), tuple(lines))
+        costs = [_measured(own)]
+        if yardstick is not None:
+            costs = [_number(own.times_mlp), *costs, _measured(task.get(yardstick))]
+        varying = (f"{getattr(own, name):g}" for name in settings)
+        compared = (_compared(own, task.get(name)) for name in others)
+        lines.append((own.function, catalogue[own.function].formula, *varying, *costs, *compared))
+    return Grid(header, tuple(lines))
 
 
 def _cost(row: Row | None) -> float | None:
@@ -116,13 +110,13 @@ def remarks(rows: Iterable[Row]) -> list[str]:
 
 def table(workload: Workload, rows: Sequence[Row]) -> Table:
     """For a terminal."""
-    found = grid(workload, rows)
-    made = Table(box=None, pad_edge=False)
-    for n, name in enumerate(found.header):
-        made.add_column(name, justify="left" if n < 2 else "right", style="bold" if "×" in name else "")
-    for line in found.lines:
-        made.add_row(*map(Text, line))  # as texts: brackets would be markup
-    return made
+    cells = grid(workload, rows)
+    shown = Table(box=None, pad_edge=False)
+    for n, name in enumerate(cells.header):
+        shown.add_column(name, justify="left" if n < 2 else "right", style="bold" if "×" in name else "")
+    for line in cells.lines:
+        shown.add_row(*map(Text, line))  # as texts: brackets would be markup
+    return shown
 
 
 def chart(workload: Workload, rows: Sequence[Row]) -> list[str]:
@@ -156,22 +150,22 @@ def _bar(share: float, mark: int) -> str:
 def markdown(rows: Iterable[Row]) -> str:
     """All workloads as Markdown tables, for `docs/performance.md`."""
     parts: list[str] = [machine()]
-    for name, some in by_workload(rows).items():
-        found = grid(WORKLOADS[name], some)
-        parts += [f"## {name}: {WORKLOADS[name].title}", _markdown_table(found)]
-        parts += (remark.replace("*", "\\*") for remark in remarks(some))
+    for name, measured in by_workload(rows).items():
+        workload = WORKLOADS[name]
+        parts += [f"## {name}: {workload.title}", _markdown_table(grid(workload, measured))]
+        parts += (remark.replace("*", "\\*") for remark in remarks(measured))
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown_table(found: Grid) -> str:
-    def line(cells: Sequence[str]) -> str:
-        return f"| {' | '.join(cells)} |"
+def _markdown_table(cells: Grid) -> str:
+    def line(texts: Sequence[str]) -> str:
+        return f"| {' | '.join(texts)} |"
 
-    def body(function: str, formula: str, *cells: str) -> str:
-        return line([function, f"`{formula}`", *(cell.replace("*", "\\*") for cell in cells)])
+    def body(function: str, formula: str, *numbers: str) -> str:
+        return line([function, f"`{formula}`", *(number.replace("*", "\\*") for number in numbers)])
 
-    under = "|".join(["---", "---", *["---:"] * (len(found.header) - 2)])
-    return "\n".join([line(found.header), f"|{under}|", *(body(*cells) for cells in found.lines)])
+    under = "|".join(["---", "---", *["---:"] * (len(cells.header) - 2)])
+    return "\n".join([line(cells.header), f"|{under}|", *(body(*texts) for texts in cells.lines)])
 
 
 def machine() -> str:
@@ -182,7 +176,7 @@ def machine() -> str:
 
 def _processor() -> str:
     try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
+        match = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
     except OSError:
-        found = None
-    return found[1] if found else platform.processor() or platform.machine()
+        match = None
+    return match[1] if match else platform.processor() or platform.machine()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ftnn.bench._data import Data, digits
+from ftnn.bench._data import CLASSES, Data, digits
 from ftnn.bench._measure import Burst, Effort, measure, threads
-from ftnn.bench._rows import Row
+from ftnn.bench._rows import Row, timed
 from ftnn.bench._systems import (
     COMPILE,
     EAGER,
@@ -21,10 +21,7 @@ from ftnn.bench._systems import (
     kan,
     mlp,
 )
-from ftnn.bench._timed import timed
 from ftnn.bench._training import compiled_epoch, sgd, torch_loop
-
-OUTPUTS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,7 @@ def step_systems(
     function: str, data: Data, size: StepSize, systems: Systems, eager: bool = True
 ) -> dict[str, Burst]:
     """Every system, ready to train on these data."""
-    shape = data.x.shape[1], size.width, OUTPUTS
+    shape = data.x.shape[1], size.width, CLASSES
     bursts = {
         FTNN: compiled_epoch(ftnn_network(function, *shape), data, size.batch),
         MLP: torch_loop(mlp(*shape), data, size.batch, sgd),
@@ -56,7 +53,7 @@ def step_systems(
 
 
 def step_rows(
-    functions: Sequence[str],
+    function: str,
     effort: Effort,
     systems: Systems,
     size: StepSize = STEP,
@@ -65,8 +62,7 @@ def step_rows(
     """Rows of workload A."""
     data = digits() if data is None else data
     with threads(1):
-        for function in functions:
-            timings = measure(step_systems(function, data, size, systems), effort)
-            yield from timed(
-                "A", function, timings, MLP, batch=size.batch, width=size.width, density=data.density
-            )
+        timings = measure(step_systems(function, data, size, systems), effort)
+        yield from timed(
+            "A", function, timings, MLP, batch=size.batch, width=size.width, density=data.density
+        )

@@ -43,15 +43,15 @@ class Systems:
 ALL = Systems()
 
 
-def present(wanted: Systems) -> tuple[Systems, list[str]]:
+def present(asked: Systems) -> tuple[Systems, list[str]]:
     """Those that can run here, and a sentence about each that cannot."""
     notes: list[str] = []
-    if wanted.compile and not has_compiler():
+    has_pykan = find_spec("kan") is not None
+    if asked.compile and not has_compiler():
         notes.append("torch.compile is left out: it needs a C++ compiler, and there is none on the path.")
-    if wanted.pykan and find_spec("kan") is None:
+    if asked.pykan and not has_pykan:
         notes.append("pykan is left out: it is not installed.")
-    found = Systems(wanted.compile and has_compiler(), wanted.pykan and find_spec("kan") is not None)
-    return found, notes
+    return Systems(asked.compile and has_compiler(), asked.pykan and has_pykan), notes
 
 
 def has_compiler() -> bool:
@@ -93,5 +93,5 @@ def _with(first: nn.Module, network: nn.Sequential) -> nn.Sequential:
 def kan(inputs: int, width: int, outputs: int) -> nn.Module:
     """pykan's network of this size, at its defaults and in its speed mode; the same beside every function."""
     with torch.random.fork_rng():  # it sets the seed of everything
-        made = importlib.import_module("kan").KAN(width=[inputs, width, outputs], auto_save=False)
-    return made.speed() or made
+        network = importlib.import_module("kan").KAN(width=[inputs, width, outputs], auto_save=False)
+    return network.speed() or network

@@ -64,6 +64,6 @@ class Broadcast(nn.Module):
 
 def layer(function: str, inputs: int, outputs: int, seed: int = 0) -> Transfer:
     """ftnn's layer of a catalogue function, drawn from a seed."""
-    made = Transfer(inputs, outputs, catalogue[function])
-    made.reset_parameters(torch.Generator().manual_seed(seed))
-    return made
+    transfer = Transfer(inputs, outputs, catalogue[function])
+    transfer.reset_parameters(torch.Generator().manual_seed(seed))
+    return transfer

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -13,17 +11,14 @@ from torch.nn.functional import cross_entropy
 from ftnn.bench._data import Data, samples
 from ftnn.bench._measure import Burst
 from ftnn.errors import FtnnError
-from ftnn.kernels._buffers import Shape
-from ftnn.kernels._driver import LINEAR, Network
-from ftnn.kernels._program import program, signature
 from ftnn.nn import Transfer
+from ftnn.training._engine_compiled import compiled_network
+from ftnn.training._optimizers import MakeOptimizer
 
 RATE = 0.01
 """Small, so that no function leaves the range it starts in while it is measured."""
 CLIP = 1000.0
 """As `ftnn.training` has it; torch's loops do without."""
-
-MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
 
 
 def sgd(parameters: Any) -> torch.optim.Optimizer:
@@ -62,31 +57,17 @@ def torch_loop(
 
 def compiled_epoch(model: nn.Sequential, data: Data, batch: int) -> Burst:
     """The same training of `ftnn layer - sigmoid - linear` by SGD in ftnn's compiled epoch."""
-    network, inputs = _driver(model, batch), samples(data)
-
-    def burst(first: int, steps: int) -> None:
-        at = data.start(first, steps, batch)
-        done = network.train(
-            inputs, data.order[at : at + steps * batch], rate=RATE, clip=CLIP, labels=data.labels
-        )
-        if not done.finite:  # an epoch that stopped early would look fast
-            raise FtnnError("the loss was not finite while it was measured")
-
-    return burst
-
-
-def _driver(model: nn.Sequential, batch: int) -> Network:
     hidden, _, output = model
     assert isinstance(hidden, Transfer)
     assert isinstance(output, nn.Linear)
-    found = program(*signature(hidden.function))
-    shapes = [
-        Shape(found, hidden.in_features, hidden.out_features),
-        Shape(LINEAR, output.in_features, output.out_features),
-    ]
-    network = Network(shapes, "logistic", "softmax", "float32", batch)
-    with torch.no_grad():
-        matrices = [np.asarray(m) for m in hidden.matrices()]
-        network.layers[0].load(matrices, None if hidden.bias is None else np.asarray(hidden.bias))
-        network.layers[1].load([np.asarray(output.weight.T)], np.asarray(output.bias))
-    return network
+    network, inputs = compiled_network([hidden], output, "logistic", "softmax", batch), samples(data)
+
+    def burst(first: int, steps: int) -> None:
+        at = data.start(first, steps, batch)
+        steps_done = network.train(
+            inputs, data.order[at : at + steps * batch], rate=RATE, clip=CLIP, labels=data.labels
+        )
+        if not steps_done.finite:  # an epoch that stopped early would look fast
+            raise FtnnError("the loss was not finite while it was measured")
+
+    return burst

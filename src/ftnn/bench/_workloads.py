@@ -33,7 +33,8 @@ class Workload:
     """What is measured unless the user chooses."""
     allowed: tuple[str, ...]
     """What a user may choose from."""
-    rows: Callable[[Sequence[str], Effort, Systems], Iterator[Row]]
+    rows: Callable[[str, Effort, Systems], Iterator[Row]]
+    """Of one function."""
 
 
 WORKLOADS = {
@@ -118,11 +119,10 @@ def choose(
     workloads: Sequence[str] = (), functions: Sequence[str] = (), *, quick: bool = False, compile: bool = True
 ) -> tuple[Choice, list[str]]:
     """What a user asked for, checked, with sentences about what is left out."""
-    _known("workload", workloads, tuple(WORKLOADS))
-    _known("function", functions, FUNCTIONS)
+    _check("workload", workloads, tuple(WORKLOADS))
+    _check("function", functions, FUNCTIONS)
     chosen = tuple(workloads) or (QUICK_WORKLOADS if quick else tuple(WORKLOADS))
-    wanted = Systems(compile=compile and not quick, pykan="A" in chosen and not quick)
-    systems, notes = present(wanted)
+    systems, notes = present(Systems(compile=compile and not quick, pykan="A" in chosen and not quick))
     if quick:
         notes.append("torch.compile and pykan are left out: they do not fit into a quick run.")
     if "D" in chosen and not _peak.is_available():
@@ -135,10 +135,10 @@ def choose(
     ), notes
 
 
-def _known(what: str, given: Sequence[str], known: Sequence[str]) -> None:
-    for name in given:
+def _check(what: str, names: Sequence[str], known: Sequence[str]) -> None:
+    for name in names:
         if name not in known:
-            raise FtnnError(f"there is no {what} {name!r} to measure; there are {', '.join(known)}")
+            raise FtnnError(f"unknown {what} {name!r}; expected one of {', '.join(known)}")
 
 
 def run(choice: Choice, say: Callable[[str], None] = lambda _: None) -> Iterator[Row]:
@@ -148,4 +148,4 @@ def run(choice: Choice, say: Callable[[str], None] = lambda _: None) -> Iterator
         functions = choice.functions_of(workload)
         for n, function in enumerate(functions):
             say(f"{name}: {workload.title}: {function} ({n + 1} of {len(functions)})")
-            yield from workload.rows((function,), choice.effort, choice.systems)
+            yield from workload.rows(function, choice.effort, choice.systems)

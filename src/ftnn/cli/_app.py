@@ -12,19 +12,22 @@ from ftnn import __version__
 from ftnn.cli._screen import fail, say, streams
 from ftnn.errors import FtnnError
 
+Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
+"""An option of every command that prints a result."""
+
 
 class Commands(TyperGroup):
     """Our own errors are for people: the message, and no traceback."""
 
-    def main(self, *args: Any, **given: Any) -> Any:
+    def main(self, *args: Any, **options: Any) -> Any:
         with streams():
-            return super().main(*args, **given)
+            return super().main(*args, **options)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """An empty value is a mistake, such as that of a script whose variable is not set: `--out "$DIR"`."""
-        given = args[: args.index("--")] if "--" in args else args
-        empty = [option for option, value in pairwise(given) if option.startswith("--") and value == ""]
-        for option in (*empty, *(arg[:-1] for arg in given if arg.startswith("--") and arg.endswith("="))):
+        before = args[: args.index("--")] if "--" in args else args
+        empty = [option for option, value in pairwise(before) if option.startswith("--") and value == ""]
+        for option in (*empty, *(arg[:-1] for arg in before if arg.startswith("--") and arg.endswith("="))):
             raise typer.BadParameter("the value is empty", ctx, param_hint=option)
         return super().parse_args(ctx, args)
 
@@ -62,8 +65,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(asked: bool) -> None:
+    if asked:
         say(f"ftnn {__version__}")
         raise typer.Exit
 

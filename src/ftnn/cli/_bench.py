@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from ftnn.cli._app import app
+from ftnn.cli._app import Json, app
+from ftnn.cli._lists import names
+from ftnn.cli._screen import say, show, show_json, showing, text
 
 
 @app.command()
@@ -31,17 +33,31 @@ def bench(
     markdown: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the tables here as Markdown too.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Measure functions beside weights: ratios to a torch MLP, and to the same formulas in plain torch."""
-    from ftnn.bench import bench  # only now: it loads compilers and data
-    from ftnn.experiments._grids import names
+    from ftnn import bench  # only now: it loads compilers and data
 
-    bench(
-        [name for text in workload or () for name in names("--workload", text)],
+    choice, notes = bench.choose(
+        [name for value in workload or () for name in names("--workload", value)],
         [] if functions is None else names("--functions", functions),
         quick=quick,
         compile=compile,
-        json=as_json,
-        markdown_file=markdown,
     )
+    for line in (bench.machine(), *(notes if as_json else ())):
+        say(line, beside=True)
+    with showing() as show_current:
+        rows = list(bench.run(choice, show_current))
+    if markdown is not None:
+        markdown.write_text(bench.markdown(rows), "utf-8")
+    if as_json:
+        show_json([row.to_dict() for row in rows])
+        return
+    for name, measured in bench.by_workload(rows).items():
+        kind = bench.WORKLOADS[name]
+        show(text(f"{name}: {kind.title}", "bold"))
+        show(bench.table(kind, measured))
+        for line in (*bench.remarks(measured), "", *bench.chart(kind, measured), ""):
+            say(line)
+    for note in notes:
+        say(note)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from ftnn.cli._app import EXAMPLES, app
+from ftnn.cli._app import EXAMPLES, Json, app
 from ftnn.cli._screen import show, show_json, text
 from ftnn.formula import Function, as_function, catalogue
 from ftnn.formula._explain import Explanation
@@ -48,7 +48,7 @@ def functions(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE,…", help="What a constant is drawn from. May be repeated."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show the catalogue of functions, or explain one: derivatives, computation, and what to beware of."""
     if function is None:
@@ -56,8 +56,7 @@ def functions(
             raise typer.BadParameter("--init and --constant belong to a formula, and none was given")
         show_json({"functions": list(map(_entry, catalogue))}) if as_json else show(_catalogue_table())
         return
-    made = _function(function, _numbers("--init", init), _numbers("--constant", constant))
-    explained = made.explain(x)
+    explained = _function(function, _numbers("--init", init), _numbers("--constant", constant)).explain(x)
     show_json(_explained(explained)) if as_json else show(_explained_table(explained))
 
 
@@ -72,20 +71,20 @@ def _function(text: str, init: Mapping[str, list[float]], constants: Mapping[str
     return Function(known.formula, init={**ranges, **init}, constants={**known.choices, **constants})
 
 
-def _numbers(option: str, given: list[str] | None) -> dict[str, list[float]]:
+def _numbers(option: str, values: list[str] | None) -> dict[str, list[float]]:
     """`["q=-10,10"]` as `{"q": [-10.0, 10.0]}`."""
-    found: dict[str, list[float]] = {}
-    for each in given or ():
-        name, equals, numbers = each.partition("=")
-        if name.strip() in found:
+    parsed: dict[str, list[float]] = {}
+    for value in values or ():
+        name, equals, numbers = value.partition("=")
+        if name.strip() in parsed:
             raise typer.BadParameter(f"{name.strip()!r} was given twice", param_hint=option)
         try:
-            found[name.strip()] = [float(number) for number in numbers.split(",")]
+            parsed[name.strip()] = [float(number) for number in numbers.split(",")]
         except ValueError:
             equals = ""
         if not equals:
-            raise typer.BadParameter(f"{each!r} is not of the form NAME=NUMBER,NUMBER", param_hint=option)
-    return found
+            raise typer.BadParameter(f"{value!r} is not of the form NAME=NUMBER,NUMBER", param_hint=option)
+    return parsed
 
 
 def _catalogue_table() -> Table:

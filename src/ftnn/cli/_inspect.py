@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import io
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from ftnn.cli._app import app
+from ftnn import _atomic
+from ftnn.cli._app import Json, app
 from ftnn.cli._screen import say, show, show_json, text
+from ftnn.errors import FtnnError, ModelFileError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import nn
+
+    from ftnn.data import Preparation
+
+_PLOT_FORMATS = ("pdf", "png", "svg")
 
 
 @app.command()
@@ -35,28 +47,93 @@ def inspect(
     prune: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Save the model without its dead connections.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Look into a model: dead, sleeping and awake connections, plots, formulas, pruning."""
-    from ftnn.inspect import _command
+    from ftnn import inspect
+    from ftnn.data import Preparation
+    from ftnn.data._by_name import model_inputs
+    from ftnn.inspect._layers import layers_of
+    from ftnn.nn import load, notes_of, save
 
     if sympy and latex:
         raise typer.BadParameter("--sympy and --latex exclude each other: one way to write it out")
-    form = "sympy" if sympy else "latex" if latex else None
-    found = _command.inspect(model, data, form=form, digits=digits, plot_file=plot, prune_file=prune)
+    path = model / "model.safetensors" if model.is_dir() else model
+    net, notes = load(path), notes_of(path)
+    layers_of(net)  # refuses what has memory before anything is read or written
+    if plot is not None and plot.suffix.lower().lstrip(".") not in _PLOT_FORMATS:
+        raise FtnnError(f"--plot {plot}: expected a name that ends in .{', .'.join(_PLOT_FORMATS)}")
+    # A model saved from Python has no preparation: its inputs are taken as they are.
+    preparation = Preparation.of(notes, path) if "preparation" in notes else None
+    x = None
+    if data is not None:
+        x, _, _ = model_inputs(data, preparation, getattr(net, "in_features", None))
+    census = inspect.connections(net, x)
+    outputs = None
+    if sympy or latex:
+        outputs = inspect.latex(net, digits) if latex else list(map(str, inspect.sympy(net, digits)))
+    if plot is not None:
+        _plot(net, plot, x)
+    if prune is not None:
+        save(inspect.prune(net), prune, notes=notes)
+    document = {
+        "model": str(path),
+        "type": type(net).__name__,
+        "parameters": sum(p.numel() for p in net.parameters()),
+        "samples": None if x is None else len(x),
+        "layers": [asdict(counts) for counts in census],
+        "inputs": None if preparation is None else _inputs(preparation),
+        "outputs": outputs,
+        "written": [str(file) for file in (plot, prune) if file is not None],
+    }
     if as_json:
-        show_json(found.document())
-        return
-    samples = "" if found.samples is None else f", on {found.samples:,} samples"
-    say(f"{found.kind}, {found.parameters:,} parameters{samples}")
-    show(_census_table(*found.census.table()))
-    if found.outputs is not None:
-        for n, written in enumerate(found.inputs or ()):
+        show_json(document)
+    else:
+        _show(document, *census.table())
+
+
+def _show(document: dict[str, Any], heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    samples = "" if document["samples"] is None else f", on {document['samples']:,} samples"
+    say(f"{document['type']}, {document['parameters']:,} parameters{samples}")
+    show(_census_table(heads, rows))
+    if document["outputs"] is not None:
+        for n, written in enumerate(document["inputs"] or ()):
             say(f"x{n} = {written}")
-        for n, written in enumerate(found.outputs):
+        for n, written in enumerate(document["outputs"]):
             say(f"y{n} = {written}")
-    for path in found.written:
-        say(f"written: {path}", beside=True)
+    for file in document["written"]:
+        say(f"written: {file}", beside=True)
+
+
+def _inputs(preparation: Preparation) -> list[str] | None:
+    """What x0, x1, … are made of, for each column of a table."""
+    if preparation.features is None:
+        return None
+    if preparation.mean is None or preparation.scale is None:
+        return list(preparation.features)
+    return [
+        f"({name} - {mean:.6g})/{scale:.6g}" if mean >= 0 else f"({name} + {-mean:.6g})/{scale:.6g}"
+        for name, mean, scale in zip(preparation.features, preparation.mean, preparation.scale, strict=True)
+    ]
+
+
+def _plot(net: nn.Module, file: Path, x: np.ndarray[Any, Any] | None) -> None:
+    """A row for each layer, over the range of the data for the first one."""
+    from matplotlib.figure import Figure
+
+    from ftnn.inspect import plot
+    from ftnn.inspect._layers import layers_of
+
+    layers = layers_of(net)
+    figure = Figure(figsize=(9.5, 3.8 * len(layers)), layout="constrained")
+    for n, (name, layer) in enumerate(layers):
+        ax = figure.add_subplot(len(layers), 1, n + 1)
+        low, high = (-1.0, 1.0) if x is None or n else (float(x.min()), float(x.max()))
+        plot(layer, x=(low, high) if low < high else (-1.0, 1.0), ax=ax)
+        ax.set_title(f"{name or 'layer'}   {ax.get_title()}", fontsize=11)
+    content = io.BytesIO()
+    figure.savefig(content, format=file.suffix.lower().lstrip("."), dpi=120)
+    _atomic.write_or_explain(file, content.getvalue(), ModelFileError)
 
 
 def _census_table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:

@@ -8,12 +8,11 @@ import io
 import json
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, NoReturn
 
 import typer
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from ftnn._printable import is_shown, printable
@@ -32,7 +31,8 @@ def say(line: str, *, beside: bool = False) -> None:
     print(printable(line), file=sys.stderr if beside else sys.stdout)
 
 
-def show(shown: Table) -> None:
+def show(shown: RenderableType) -> None:
+    """Print a table or a styled line; where nobody looks at a screen, nothing is folded."""
     console = Console(highlight=False)
     if console.is_terminal:
         console.print(shown)
@@ -43,12 +43,20 @@ def show(shown: Table) -> None:
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
-def show_json(document: dict[str, Any]) -> None:
+def show_json(document: dict[str, Any] | list[Any]) -> None:
     written = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     if not written.replace("\n", "").isprintable():
         # Outside of texts, JSON has no such characters; inside, an escape means the same.
         written = "".join(c if c == "\n" or is_shown(c) else json.dumps(c)[1:-1] for c in written)
     print(written)
+
+
+@contextlib.contextmanager
+def showing() -> Generator[Callable[[str], None]]:
+    """Yields a function that says what is being done now: in one place on a terminal, else line by line."""
+    console = Console(stderr=True, highlight=False)
+    with console.status("") as status:
+        yield status.update if console.is_terminal else lambda line: say(line, beside=True)
 
 
 def fail(error: FtnnError) -> NoReturn:

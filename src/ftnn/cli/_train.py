@@ -1,30 +1,32 @@
-"""`ftnn train` and `ftnn predict`."""
+"""`ftnn train`."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from ftnn.cli._app import app
-from ftnn.cli._screen import say, show, show_json, text
+from ftnn import _atomic
+from ftnn.cli._app import Json, app
+from ftnn.cli._screen import show, show_json, text
+from ftnn.errors import FtnnError
+from ftnn.training._settings import DESCRIPTIONS, Settings
 
 if TYPE_CHECKING:
-    from ftnn.training._command import Trained
+    from ftnn.training import History
 
 
 @app.command()
 def train(
     function: Annotated[str, typer.Option(help="A name of the catalogue or a formula.")] = "F07",
     activation: Annotated[str, typer.Option(help="logistic, relu or tanh.")] = "logistic",
-    layers: Annotated[int, typer.Option(help="How many hidden layers.")] = 1,
-    width: Annotated[int, typer.Option(help="Units in each.")] = 128,
-    gamma: Annotated[
-        float, typer.Option(help="The learning rate is 2^γ, and 2^(γ-4) for fine-tuning.")
-    ] = 0.0,
+    layers: Annotated[int, typer.Option(help="The number of hidden layers.")] = 1,
+    width: Annotated[int, typer.Option(help="The number of units in each hidden layer.")] = 128,
+    gamma: Annotated[float, typer.Option(help=DESCRIPTIONS["gamma"])] = 0.0,
     data: Annotated[
         str,
         typer.Option(
@@ -40,101 +42,125 @@ def train(
     samples: Annotated[
         int | None, typer.Option(metavar="N", help="Learn from the first N training samples only.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of all random streams.")] = 0,
+    seed: Annotated[int, typer.Option(help=DESCRIPTIONS["seed"])] = 0,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Keep the model, its history and a checkpoint to go on from."),
     ] = None,
-    epochs: Annotated[int, typer.Option(help="Of layer-wise training, for each layer.")] = 15,
-    fine_tuning_epochs: Annotated[int, typer.Option(help="Of fine-tuning, at most.")] = 15,
-    batch_size: Annotated[int, typer.Option(help="Of the mini-batches.")] = 16,
-    solver: Annotated[str, typer.Option(help="layerwise or joint.")] = "layerwise",
+    epochs: Annotated[int, typer.Option(help="Epochs for each hidden layer.")] = 15,
+    fine_tuning_epochs: Annotated[int, typer.Option(help="Epochs of fine-tuning, at most.")] = 15,
+    batch_size: Annotated[int, typer.Option(help=DESCRIPTIONS["batch_size"])] = 16,
+    solver: Annotated[str, typer.Option(help=DESCRIPTIONS["solver"])] = "layerwise",
     engine: Annotated[str, typer.Option(help="auto, compiled or torch.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Train a network layer by layer, then fine-tune it: the paper's method. MNIST is built in."""
-    from ftnn.training import _command
+    from ftnn.data._by_name import training_data
+    from ftnn.data._paper import paper_accuracies
+    from ftnn.nn import Network, save
+    from ftnn.training import digest, fit, initialise
+    from ftnn.training._checks import check_sizes
 
+    start = time.perf_counter()
     if task not in (None, "classification", "regression"):
-        raise typer.BadParameter(f"{task!r}: allowed are classification, regression", param_hint="--task")
-    done = _command.train(
+        raise typer.BadParameter(
+            f"unknown task {task!r}; expected classification or regression", param_hint="--task"
+        )
+    # What is out of range is refused before any data are read.
+    options: dict[str, Any] = {
+        "gamma": gamma,
+        "epochs": (epochs, fine_tuning_epochs),
+        "batch_size": batch_size,
+        "seed": seed,
+        "solver": solver,
+    }
+    settings = Settings(**options)
+    check_sizes(layers, width)
+    if out is not None:
+        _make_folder(out)
+
+    learned = training_data(data, target, task, seed, samples)
+    classes = learned.preparation.classes
+    net = Network(
+        learned.x.shape[1],
+        [width] * layers,
+        1 if classes is None else len(classes),
         function=function,
-        activation=activation,
-        layers=layers,
-        width=width,
-        gamma=gamma,
-        data=data,
-        target=target,
-        task=task,
-        samples=samples,
-        seed=seed,
-        out=out,
-        epochs=(epochs, fine_tuning_epochs),
-        batch_size=batch_size,
-        solver=solver,
-        engine=engine,
-        progress=True,
+        activation=activation,  # pyright: ignore[reportArgumentType]  # checked there
     )
+    initialise(net, seed)
+    history = fit(
+        net,
+        learned.x,
+        learned.y,
+        test=(learned.test_x, learned.test_y),
+        loss="squared" if classes is None else "softmax",
+        engine=engine,  # pyright: ignore[reportArgumentType]  # checked there
+        checkpoint=None if out is None else out / "checkpoint.safetensors",
+        progress=True,
+        **options,
+    )
+    seconds = time.perf_counter() - start
+    result = {
+        "function": function,
+        "activation": activation,
+        "hidden_layers": layers,
+        "gamma": gamma,
+        "seed": seed,
+        "lwt_accuracy": history.lwt_accuracy,
+        "ft_accuracy": history.ft_accuracy,
+        "seconds": seconds,
+        "failed": history.failed,
+        "digest": digest(net),
+    }
+    if out is not None:
+        notes = {"preparation": asdict(learned.preparation), "result": result}
+        save(net, out / "model.safetensors", notes=notes)
+        _atomic.write_or_explain(out / "history.json", history.to_json().encode(), FtnnError)
     if as_json:
-        show_json(asdict(done.result))
+        show_json(result)
         return
-    show(_trained_table(done))
+    papers_data = data == "mnist" and samples is None
+    papers_settings = width == 128 and settings == Settings(gamma=gamma, seed=seed)
+    is_papers = papers_data and papers_settings
+    paper = paper_accuracies(function, activation, layers, gamma) if is_papers else None
+    show(_table(history, paper, seconds, out))
 
 
-def _trained_table(done: Trained) -> Table:
+def _make_folder(out: Path) -> None:
+    """Find out before training whether results can be kept."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        probe = out / ".probe"
+        _atomic.write(probe, b"", durable=False)
+        probe.unlink()
+    except OSError as error:
+        raise FtnnError(
+            f"cannot write into --out {out}: {error.strerror or error}; name a folder that can be written"
+        ) from error
+
+
+def _table(
+    history: History, paper: tuple[float | None, float | None] | None, seconds: float, out: Path | None
+) -> Table:
     table = Table("", "layer-wise", "fine-tuned", box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"
-    result = done.result
-    if done.history.epochs and done.history.epochs[-1].train_accuracy is None:
-        ends = [[e for e in done.history.epochs if e.stage != "ft"], done.history.epochs]
-        losses = [f"{kept[-1].test_loss:.4g}" if kept else "" for kept in ends]
-        table.add_row("test loss", *losses)
+    if history.epochs and history.epochs[-1].train_accuracy is None:
+        stages = [[epoch for epoch in history.epochs if epoch.stage != "ft"], history.epochs]
+        table.add_row("test loss", *(f"{epochs[-1].test_loss:.4g}" if epochs else "" for epochs in stages))
     else:
-        table.add_row("test accuracy", *map(_percent, (result.lwt_accuracy, result.ft_accuracy)))
-    if done.paper is not None:
-        table.add_row("the paper's", *map(_percent, done.paper))
-    table.add_row("seconds", "", f"{result.seconds:.1f}")
-    if done.model is not None:
-        table.add_row("kept in", text(str(done.model.parent)))
-    if result.failed:
-        table.add_row(text("failed", "bold yellow"), text(result.failed))
-        table.add_row(text("try", "bold yellow"), text(done.history.advice or ""))
+        table.add_row("test accuracy", *map(_percent, (history.lwt_accuracy, history.ft_accuracy)))
+    if paper is not None:
+        table.add_row("the paper's", *map(_percent, paper))
+    table.add_row("seconds", "", f"{seconds:.1f}")
+    if out is not None:
+        table.add_row("kept in", text(str(out)))
+    if history.failed:
+        table.add_row(text("failed", "bold yellow"), text(history.failed))
+        table.add_row(text("try", "bold yellow"), text(history.advice or ""))
     return table
 
 
 def _percent(value: float | None) -> str:
     return "×" if value is None else f"{value:.2f} %"
-
-
-@app.command()
-def predict(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="What `ftnn train --out` kept: the folder or the file.")
-    ],
-    data: Annotated[
-        str, typer.Argument(metavar="DATA", help="A table, a folder of IDX files, or mnist: its test images.")
-    ],
-    proba: Annotated[bool, typer.Option(help="The probability of each class, too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of lines.")] = False,
-) -> None:
-    """Answer with a model that `ftnn train --out` kept: a line for each row of the data.
-
-    An error says so if the model's outputs are not finite for some rows: then there is no answer.
-    """
-    from ftnn.training import _command
-
-    found = _command.predict(model, data)
-    table = found.probabilities if proba else None
-    if as_json:
-        shares = None if table is None else [[float(share) for share in row] for row in table]
-        document = {"predictions": found.answers, "classes": found.classes, "accuracy": found.accuracy}
-        show_json(document if shares is None else {**document, "probabilities": shares})
-    else:
-        for number, answer in enumerate(found.answers):
-            shares = "" if table is None else "," + ",".join(f"{share:.6g}" for share in table[number])
-            say(f"{answer}{shares}")
-    if found.note is not None:
-        say(found.note, beside=True)
-    if found.accuracy is not None:
-        say(f"accuracy {found.accuracy:.2f} %", beside=True)

@@ -1,7 +1,7 @@
 """IDX files, the format of MNIST and its relatives.
 
-One is two zero bytes, a dtype code, the number of dimensions, each dimension as a big-endian 32-bit integer,
-and the items, big-endian, the last dimension varying fastest.
+A file has two zero bytes, a dtype code, the number of dimensions, each dimension as a big-endian 32-bit
+integer, and the items, big-endian, with the last dimension varying fastest.
 """
 
 import gzip
@@ -36,20 +36,20 @@ _NAMES = (
     "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
 )
-_MOST_DIMENSIONS = 64  # of a NumPy array
+_MAX_DIMENSIONS = 64  # of a NumPy array
 _GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
-_PIECE = 1 << 20  # bytes read at once: a header may promise far more than the file holds
+_CHUNK = 1 << 20  # bytes read at once: a header may promise far more than the file holds
 _LISTED = 20  # files named in an error
 
 
 class Stream(Protocol):
-    """What is needed of an open file."""
+    """The part of an open file that is used."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
-class Named(NamedTuple):
-    """An array, and what an error calls its file."""
+class NamedArray(NamedTuple):
+    """An array and the name of its file for errors."""
 
     name: str
     array: NDArray[Any]
@@ -57,7 +57,7 @@ class Named(NamedTuple):
 
 @dataclass(frozen=True, eq=False)  # eq=False: == of arrays is an array
 class Images:
-    """Images with labels, for training and for testing. A pixel of 0 is 0.0 and one of 255 is 1.0."""
+    """Images with labels, for training and testing. Pixels 0 to 255 become 0.0 to 1.0."""
 
     train_images: NDArray[np.float32]
     """(train, height · width), in [0, 1]."""
@@ -70,17 +70,17 @@ class Images:
 
 
 def read_idx(path: str | os.PathLike[str]) -> NDArray[Any]:
-    """The array in the IDX file at `path`, plain or packed by gzip or xz, with the file's shape and dtype.
+    """The array in the IDX file at `path`, plain or compressed by gzip or xz, in its shape and dtype.
 
-    All dtypes of the format are read: uint8, int8, int16, int32, float32 and float64. The byte order becomes
-    the machine's. A file that is missing or damaged is a `DataError`.
+    Reads all dtypes of the format: uint8, int8, int16, int32, float32 and float64, in native byte order.
+    Raises `DataError` if the file is missing or damaged.
     """
     name = os.fspath(path)
     try:
         with open(path, "rb") as file:
             start = file.read(len(_XZ))
             file.seek(0)
-            # The content decides, as a name may lie: IDX begins with zeros, gzip and xz do not.
+            # The content decides, not the name: IDX begins with zeros, gzip and xz do not.
             if start.startswith(_GZIP):
                 with gzip.GzipFile(fileobj=file) as unpacked:
                     return parse_idx(unpacked, name)
@@ -93,24 +93,24 @@ def read_idx(path: str | os.PathLike[str]) -> NDArray[Any]:
 
 
 def parse_idx(stream: Stream, name: str) -> NDArray[Any]:
-    """The array in an IDX stream, which an error calls `name`.
+    """The array in an IDX stream; errors call it `name`.
 
-    One byte more than the header promises is read, and never further: it shows whether anything follows, and
+    Reads one byte more than the header promises and no further: this shows whether anything follows, and
     makes gzip and xz compare their checksums.
     """
     magic = stream.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0":
-        found = magic.hex(" ") or "an empty file"
+        start = magic.hex(" ") or "an empty file"
         raise DataError(
             f"{name}: not an IDX file: expected 00 00, a dtype code and the number of dimensions "
-            f"(or a gzip or xz file of that), found {found}"
+            f"(or a gzip or xz file of that), found {start}"
         )
     code, dimensions = magic[2], magic[3]
     if code not in _DTYPES:
-        allowed = ", ".join(f"{known:02x} ({dtype.name})" for known, dtype in _DTYPES.items())
-        raise DataError(f"{name}: unknown dtype code {code:02x}; the IDX codes are {allowed}")
-    if dimensions > _MOST_DIMENSIONS:
-        raise DataError(f"{name}: {dimensions} dimensions; at most {_MOST_DIMENSIONS} can be read")
+        codes = ", ".join(f"{idx_code:02x} ({dtype.name})" for idx_code, dtype in _DTYPES.items())
+        raise DataError(f"{name}: unknown dtype code {code:02x}; the IDX codes are {codes}")
+    if dimensions > _MAX_DIMENSIONS:
+        raise DataError(f"{name}: {dimensions} dimensions; at most {_MAX_DIMENSIONS} can be read")
     header = stream.read(4 * dimensions)
     if len(header) < 4 * dimensions:
         raise DataError(
@@ -118,19 +118,19 @@ def parse_idx(stream: Stream, name: str) -> NDArray[Any]:
         )
     shape: tuple[int, ...] = struct.unpack(f">{dimensions}I", header)
     dtype = _DTYPES[code]
-    # NumPy multiplies the dimensions without the zeros, even where a zero makes the array empty.
+    # NumPy multiplies the nonzero dimensions, even if a zero makes the array empty.
     if math.prod(size or 1 for size in shape) * dtype.itemsize > sys.maxsize:
         raise DataError(f"{name}: the header promises an array of shape {shape}, larger than any memory")
     expected = math.prod(shape) * dtype.itemsize
 
     data = bytearray()
-    while piece := stream.read(min(_PIECE, expected + 1 - len(data))):
-        data += piece
+    while chunk := stream.read(min(_CHUNK, expected + 1 - len(data))):
+        data += chunk
     if len(data) != expected:
+        problem = "truncated" if len(data) < expected else "trailing bytes"
         found = f"only {len(data)}" if len(data) < expected else "more"
-        trouble = "truncated" if len(data) < expected else "trailing bytes"
         raise DataError(
-            f"{name}: {trouble}: the header promises {dtype.name} of shape {shape}, {expected} bytes, "
+            f"{name}: {problem}: the header promises {dtype.name} of shape {shape}, {expected} bytes, "
             f"and {found} follow"
         )
     return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
@@ -140,34 +140,34 @@ def idx_directory(path: str | os.PathLike[str]) -> Images:
     """The four IDX files of MNIST, or of a relative such as Fashion-MNIST, in the directory `path`.
 
     They are `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and
-    `t10k-labels-idx1-ubyte`, or the same with `.idx`; plain, or with `.gz` or `.xz` added. Where there are
-    several of one, the plain file comes first, then `.gz`. Images may have any height and width. A file that
-    is missing, damaged, or does not fit the others is a `DataError`.
+    `t10k-labels-idx1-ubyte`, or the same with `.idx`; plain, or with `.gz` or `.xz` added. If there are
+    several of one, the plain file comes first, then `.gz`. Images may have any height and width. Raises
+    `DataError` if a file is missing, damaged, or does not fit the others.
     """
     directory = Path(path)
     try:
-        there = sorted(entry.name for entry in directory.iterdir())
+        files = sorted(entry.name for entry in directory.iterdir())
     except OSError as error:
         raise DataError(f"{directory}: expected a directory of IDX files: {error}") from error
 
-    def read(name: str) -> Named:
-        wanted = [
+    def read(name: str) -> NamedArray:
+        candidates = [
             stem + suffix for suffix in ("", ".gz", ".xz") for stem in (name, name.replace("-idx", ".idx"))
         ]
-        for candidate in wanted:
-            if candidate in there:
+        for candidate in candidates:
+            if candidate in files:
                 file = directory / candidate
-                return Named(str(file), read_idx(file))
-        listed = ", ".join(there[:_LISTED]) or "nothing"
-        more = f" and {len(there) - _LISTED} more" if len(there) > _LISTED else ""
-        raise DataError(f"{directory}: looked for {' or '.join(wanted)}; there is {listed}{more}")
+                return NamedArray(str(file), read_idx(file))
+        listed = ", ".join(files[:_LISTED]) or "nothing"
+        more = f" and {len(files) - _LISTED} more" if len(files) > _LISTED else ""
+        raise DataError(f"{directory}: looked for {' or '.join(candidates)}; there is {listed}{more}")
 
     return gather(read)
 
 
-def gather(read: Callable[[str], Named]) -> Images:
-    """`Images` of the four files; `read` gets the name of a file and gives what to call it, and its array."""
-    # Decompression releases the interpreter's lock, so the files are read side by side.
+def gather(read: Callable[[str], NamedArray]) -> Images:
+    """`Images` from the four files; `read` takes the name of a file and returns its array."""
+    # Decompression releases the interpreter's lock, so the files are read in parallel.
     with ThreadPoolExecutor(len(_NAMES)) as pool:
         train, train_labels, test, test_labels = pool.map(read, _NAMES)
     for images, labels in ((train, train_labels), (test, test_labels)):
@@ -191,13 +191,13 @@ def gather(read: Callable[[str], Named]) -> Images:
     )
 
 
-def _check(found: Named, expected: str, dimensions: int) -> None:
-    array = found.array
+def _check(file: NamedArray, expected: str, dimensions: int) -> None:
+    name, array = file
     if array.dtype != np.uint8 or array.ndim != dimensions or array.size == 0:
-        raise DataError(f"{found.name}: expected {expected}, found {array.dtype.name} of shape {array.shape}")
+        raise DataError(f"{name}: expected {expected}, found {array.dtype.name} of shape {array.shape}")
 
 
 def _pixels(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """(count, height, width) to (count, height · width), and 0 to 255 to [0, 1]."""
+    """(count, height, width) → (count, height · width), and 0 to 255 → [0, 1]."""
     count, height, width = images.shape
     return np.divide(images.reshape(count, height * width), np.float32(255), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""NumPy's masked arrays: most of NumPy, and all of torch, would silently read what the mask hides."""
+"""Refusing NumPy's masked arrays: torch, and most of NumPy, would silently read the hidden entries."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from ftnn.errors import DataError
 T = TypeVar("T")
 
 
-def unmasked(given: T, name: str) -> T:
-    """What was given, unless it is a masked array that masks something, or a list with such arrays in it."""
-    for part in (given, *given) if isinstance(given, list | tuple) else (given,):
-        hidden = int(np.ma.getmaskarray(part).view(bool).sum()) if isinstance(part, np.ma.MaskedArray) else 0
-        if hidden:
+def unmasked(data: T, name: str) -> T:
+    """`data`, unless it is a masked array with masked entries, or a list of arrays with one."""
+    for array in (data, *data) if isinstance(data, list | tuple) else (data,):
+        is_masked = isinstance(array, np.ma.MaskedArray)
+        masked = int(np.ma.getmaskarray(array).view(bool).sum()) if is_masked else 0
+        if masked:
             raise DataError(
-                f"{name} has masked entries ({hidden} of them), which stand for no number: "
-                "fill them in, with .filled(…), or drop their rows"
+                f"{name} has masked entries ({masked} of them), which have no value: "
+                "fill them in with .filled(…), or drop their rows"
             )
-    return given
+    return data

@@ -1,4 +1,4 @@
-"""What the paper reports on MNIST: its whole grid, and its table of the best learning rates."""
+"""The paper's results on MNIST: its whole grid, and its table of the best learning rates."""
 
 import csv
 import functools
@@ -10,7 +10,7 @@ from ftnn.errors import DataError
 
 @dataclass(frozen=True)
 class PaperCell:
-    """A network of the paper and its test accuracies in percent; None where the paper has ×, a failed run."""
+    """A network of the paper and its test accuracies in percent; None for a failed run, × in the paper."""
 
     hidden_layers: int
     """1, 5 or 10, of 128 units each."""
@@ -19,14 +19,14 @@ class PaperCell:
     activation: str
     """"logistic", "relu" or "tanh"."""
     gamma: int | None
-    """The layer-wise training's learning rate is 2^gamma. None in `paper_best` where every rate failed."""
+    """The learning rate of layer-wise training is 2^gamma. None in `paper_best` if every rate failed."""
     lwt_accuracy: float | None
-    """After the layer-wise training."""
+    """After layer-wise training."""
     ft_accuracy: float | None
-    """After the fine-tuning."""
+    """After fine-tuning."""
 
 
-@functools.cache  # a tuple of frozen rows: nobody can alter it
+@functools.cache  # a tuple of frozen rows: nobody can change it
 def paper_grid() -> tuple[PaperCell, ...]:
     """All 1080 cells: hidden layers × functions × activations × learning rates."""
     return _read("mnist_grid.csv", "gamma")
@@ -40,9 +40,9 @@ def paper_best() -> tuple[PaperCell, ...]:
 
 def paper_cell(function: str, activation: str, hidden_layers: int, gamma: int) -> PaperCell:
     """One cell of `paper_grid`."""
-    found = _by_place().get((function, activation, hidden_layers, gamma))
-    if found is not None:
-        return found
+    cell = _cells().get((function, activation, hidden_layers, gamma))
+    if cell is not None:
+        return cell
     raise DataError(
         f"the paper has no network with function={function!r}, activation={activation!r}, "
         f"hidden_layers={hidden_layers!r}, gamma={gamma!r}; it has functions 'F01' to 'F20', "
@@ -53,18 +53,18 @@ def paper_cell(function: str, activation: str, hidden_layers: int, gamma: int) -
 def paper_accuracies(
     function: str, activation: str, hidden_layers: int, gamma: float
 ) -> tuple[float | None, float | None] | None:
-    """The paper's accuracies after LWT and FT, each None where it failed; None: it has no such cell."""
-    found = _by_place().get((function, activation, hidden_layers, gamma))
-    return None if found is None else (found.lwt_accuracy, found.ft_accuracy)
+    """The paper's accuracies after LWT and FT, each None if it failed; None if there is no such cell."""
+    cell = _cells().get((function, activation, hidden_layers, gamma))
+    return None if cell is None else (cell.lwt_accuracy, cell.ft_accuracy)
 
 
 @functools.cache
-def _by_place() -> dict[tuple[str, str, int, float | None], PaperCell]:
+def _cells() -> dict[tuple[str, str, int, float | None], PaperCell]:
     return {(cell.function, cell.activation, cell.hidden_layers, cell.gamma): cell for cell in paper_grid()}
 
 
 def _read(name: str, gamma: str) -> tuple[PaperCell, ...]:
-    """The rows of an embedded table whose column of learning rates is called `gamma`."""
+    """The rows of an embedded table; `gamma` is its column of learning rates."""
     text = (files("ftnn.data") / "_files" / "paper" / name).read_text("ascii")
     return tuple(
         PaperCell(

@@ -1,4 +1,4 @@
-"""Digits of π, which the paper's memory functions learn by heart."""
+"""Digits of π, which the paper's memory functions memorise."""
 
 import operator
 from typing import SupportsIndex
@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from ftnn.errors import DataError
 
-_GUARD = 20  # digits beyond the wanted ones, at first
+_GUARD = 20  # extra digits, at first
 
 
 def pi_digits(n: SupportsIndex) -> NDArray[np.int64]:
-    """The first `n` decimal digits of π from the leading 3, (n,): 3, 1, 4, 1, 5, ..."""
+    """The first `n` decimal digits of π including the leading 3, (n,): 3, 1, 4, 1, 5, ..."""
     try:
         count = 0 if isinstance(n, bool) else operator.index(n)
     except TypeError:
@@ -23,16 +23,16 @@ def pi_digits(n: SupportsIndex) -> NDArray[np.int64]:
 
 
 def _digits(count: int, guard: int) -> str:
-    """The first `count` digits, found by rounding π to `guard` more and cutting these off."""
-    import mpmath  # here, because `import ftnn` is to be quick
+    """The first `count` digits, by rounding π to `guard` more digits and cutting these off."""
+    import mpmath  # here, to keep `import ftnn` fast
 
     while True:
-        # A context of our own: the caller's mpmath precision stays as it is, in other threads too.
+        # A separate context: the caller's mpmath precision stays unchanged, also in other threads.
         context = mpmath.MPContext()
         context.dps = count + guard + 10
         # Not str(int): Python refuses to write integers of more than 4300 digits.
         text = str(context.nstr(+context.pi, count + guard, strip_zeros=False)).replace(".", "")
-        # Rounding reaches past the guard digits only when it has carried through all of them and left zeros.
+        # Rounding changes more than the guard digits only if it carried through all of them and left zeros.
         if text[count:].strip("0"):
             return text[:count]
         guard *= 2

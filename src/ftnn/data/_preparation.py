@@ -1,4 +1,4 @@
-"""How raw inputs and outputs are turned into a network's."""
+"""Converting raw data to a network's inputs and outputs."""
 
 from __future__ import annotations
 
@@ -17,56 +17,56 @@ Task = Literal["classification", "regression"]
 
 @dataclass(frozen=True)
 class Preparation:
-    """How raw inputs and outputs are turned into a network's, and back. Kept in the model's file."""
+    """How raw data become a network's inputs and outputs, and back. Saved in the model's file."""
 
     task: Task
     classes: tuple[str, ...] | None
-    """What each output stands for, as it is spelled in the data."""
+    """The label of each output, as spelled in the data."""
     features: tuple[str, ...] | None
     """The columns of a table, in order; None for images."""
     target: str | None
     mean: tuple[float, ...] | None
-    """Of each feature; None where features are taken as they are."""
+    """Of each feature; None if features are used as they are."""
     scale: tuple[float, ...] | None
 
     def inputs(self, x: Array) -> Array:
-        """Features as the network takes them: tables with mean 0 and standard deviation 1.
+        """Features as the network takes them: tables have mean 0 and standard deviation 1.
 
-        Raises `DataError` where one of them is then too large for float32, in which networks compute.
+        Raises `DataError` if a value is then too large for float32, in which networks compute.
         """
         if self.mean is None or self.scale is None:
             return x
         with np.errstate(over="ignore"):
-            made = (x - np.array(self.mean)) / np.array(self.scale)
-            too_large = ~np.isfinite(made.astype(np.float32))
+            scaled = (x - np.array(self.mean)) / np.array(self.scale)
+            too_large = ~np.isfinite(scaled.astype(np.float32))
         if too_large.any():
             row, column = np.argwhere(too_large)[0].tolist()
             name = column if self.features is None else repr(self.features[column])
             raise DataError(
-                f"column {name}, row {row + 1} is {x[row, column]:g}, too far from what was learned, with "
+                f"column {name}, row {row + 1} is {x[row, column]:g}, too far from the training data, with "
                 f"a mean of {self.mean[column]:g} and a standard deviation of {self.scale[column]:g}"
             )
-        return made
+        return scaled
 
     @classmethod
     def of(cls, notes: Mapping[str, Any], path: object) -> Preparation:
-        """What `ftnn train` noted in a model's file; `path` is for the error where it did not."""
-        given: Any = notes.get("preparation")
-        if not isinstance(given, Mapping) or {*given} != {field.name for field in fields(cls)}:
-            raise ModelFileError(f"{path} was not saved by `ftnn train`: it does not say what its inputs are")
-        for name, expected in _wrong(given):
-            raise ModelFileError(f"{path} notes {name}={given[name]!r:.100}; expected {expected}")
-        known: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items()}
-        return cls(**known)
+        """What `ftnn train` saved in a model's file, from its notes; errors quote `path`."""
+        saved: Any = notes.get("preparation")
+        if not isinstance(saved, Mapping) or {*saved} != {field.name for field in fields(cls)}:
+            raise ModelFileError(f"{path} was not saved by `ftnn train`: it does not describe its inputs")
+        for name, expected in _problems(saved):
+            raise ModelFileError(f"{path} has {name}={saved[name]!r:.100}; expected {expected}")
+        values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in saved.items()}
+        return cls(**values)
 
 
-def _wrong(given: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(field, what was expected) of all that makes no sense."""
-    task, classes, features = given["task"], given["classes"], given["features"]
+def _problems(saved: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(field, what was expected) for each invalid field."""
+    task, classes, features = saved["task"], saved["classes"], saved["features"]
     count = len(features) if isinstance(features, list) else -1
-    numbers = (
-        f"{count} finite numbers, as there are features" if count >= 0 else "null, as there are no features"
-    )
+    numbers = "null, as there are no features"
+    if count >= 0:
+        numbers = f"{count} finite numbers, one for each of the features"
     checks = [
         ("task", task in ("classification", "regression"), "classification or regression"),
         (
@@ -75,19 +75,20 @@ def _wrong(given: Mapping[str, Any]) -> list[tuple[str, str]]:
             "a list of texts for classification, null for regression",
         ),
         ("features", features is None or _are_texts(features), "null or a list of texts"),
-        ("target", given["target"] is None or isinstance(given["target"], str), "null or a text"),
-        ("mean", _are_numbers(given["mean"], count), numbers),
-        ("scale", _are_numbers(given["scale"], count, above=0.0), numbers + ", above 0"),
+        ("target", saved["target"] is None or isinstance(saved["target"], str), "null or a text"),
+        ("mean", _are_numbers(saved["mean"], count), numbers),
+        ("scale", _are_numbers(saved["scale"], count, above=0.0), numbers + ", above 0"),
     ]
-    return [(name, expected) for name, right, expected in checks if not right]
+    return [(name, expected) for name, is_valid, expected in checks if not is_valid]
 
 
-def _are_texts(given: Any) -> bool:
-    return isinstance(given, list) and len(given) > 0 and all(isinstance(each, str) for each in given)
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and len(values) > 0 and all(isinstance(value, str) for value in values)
 
 
-def _are_numbers(given: Any, count: int, above: float = -math.inf) -> bool:
-    if count < 0 or not isinstance(given, list):
-        return count < 0 and given is None
-    known = [each for each in given if type(each) in (int, float) and math.isfinite(each) and each > above]
-    return len(known) == len(given) == count
+def _are_numbers(values: Any, count: int, above: float = -math.inf) -> bool:
+    if count < 0 or not isinstance(values, list):
+        return count < 0 and values is None
+    return len(values) == count and all(
+        type(value) in (int, float) and math.isfinite(value) and value > above for value in values
+    )

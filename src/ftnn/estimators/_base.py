@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, Self
 
@@ -16,14 +15,17 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from ftnn.estimators._parameters import DTYPES, AnyFunction, value_errors
+from ftnn.estimators._parameters import DTYPES, SETTINGS, AnyFunction, value_errors
 from ftnn.estimators._samples import Samples, checked
 from ftnn.estimators._stopping import Stopping
 from ftnn.nn import Activation, Network
 from ftnn.nn._network import ACTIVATIONS
 from ftnn.training import Epoch, History, initialise
 from ftnn.training import fit as train
+from ftnn.training._engine import EngineName
 from ftnn.training._outcome import require_finite
+from ftnn.training._problem import Loss
+from ftnn.training._settings import Solver
 
 _PIECE = 4096
 """Predictions are made for so many samples at once."""
@@ -38,15 +40,15 @@ class Estimator(BaseEstimator):
         [`ftnn.Function`][], [`ftnn.Mixed`][], or a list with one for each hidden layer.
     - `hidden_layer_sizes`: the width of each hidden layer; a number for one layer.
     - `activation`: `"logistic"`, `"relu"` or `"tanh"`.
-    - `gamma`: the learning rate is 2^γ; 2^(γ-4) for fine-tuning. If training fails, a warning says what
+    - `gamma`: The learning rate is 2^γ; for fine-tuning, 2^(γ-4). If training fails, a warning says what
         to try: wide layers need smaller steps, few samples and slow functions larger ones.
-    - `solver`: `"layerwise"` trains the hidden layers one after the other and then fine-tunes everything;
-        `"joint"` trains everything at once.
+    - `solver`: layerwise: one hidden layer after the other, then fine-tuning of all. joint: all at once.
     - `epochs`: at most, for each hidden layer; of `solver="joint"`, at most in all.
     - `fine_tuning_epochs`: at most; fine-tuning also ends when the loss grows.
-    - `batch_size`: of the mini-batches; a short last one is kept.
-    - `clip`: the largest allowed size of each parameter's gradient summed over the mini-batch; None: any.
-    - `momentum`, `weight_decay`: of the SGD. With either, torch trains, which is slower than compiled code.
+    - `batch_size`: Samples in a mini-batch; the last may be short.
+    - `clip`: The largest size of each parameter's gradient, summed over the mini-batch; None: no limit.
+    - `momentum`: The momentum of SGD. With it, torch trains, which is slower than compiled code.
+    - `weight_decay`: The weight decay of SGD. With it, torch trains, too.
     - `engine`: `"compiled"`, `"torch"`, or `"auto"` for the faster one that can do what is asked.
     - `early_stopping`: whether to keep a part of the samples for validation, end each stage when the score on
         them no longer improves, and take the parameters that had the best score.
@@ -85,14 +87,14 @@ class Estimator(BaseEstimator):
         hidden_layer_sizes: int | Sequence[int] = (100,),
         activation: Activation = "relu",
         gamma: float = -4,
-        solver: Literal["layerwise", "joint"] = "layerwise",
+        solver: Solver = "layerwise",
         epochs: int = 100,
         fine_tuning_epochs: int = 15,
         batch_size: int = 16,
         clip: float | None = 1000.0,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
-        engine: Literal["auto", "compiled", "torch"] = "auto",
+        engine: EngineName = "auto",
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 10,
@@ -105,14 +107,14 @@ class Estimator(BaseEstimator):
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation: Activation = activation
         self.gamma = gamma
-        self.solver: Literal["layerwise", "joint"] = solver
+        self.solver: Solver = solver
         self.epochs = epochs
         self.fine_tuning_epochs = fine_tuning_epochs
         self.batch_size = batch_size
         self.clip = clip
         self.momentum = momentum
         self.weight_decay = weight_decay
-        self.engine: Literal["auto", "compiled", "torch"] = engine
+        self.engine: EngineName = engine
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
@@ -123,7 +125,7 @@ class Estimator(BaseEstimator):
 
     # --- what the task says ---
 
-    _loss: Literal["softmax", "squared"]
+    _loss: Loss
 
     def _validation_score(self, epoch: Epoch) -> float:
         """How good an epoch was on the samples kept for validation: the larger the better."""
@@ -134,18 +136,21 @@ class Estimator(BaseEstimator):
     def _learn(self, samples: Samples, outputs: int) -> Self:
         """Train a new network on these samples."""
         self._start(outputs)
-        score: Callable[[Epoch], float] = _negative_loss
         samples, validation = samples.in_order(), None
         if self.early_stopping:
             by_class = self._loss == "softmax"
             samples, validation = samples.split(self.validation_fraction, self._seed, by_class=by_class)
-            validation, score = validation.expanded(), self._validation_score
-        stopping = Stopping(score, self.tol, self.n_iter_no_change, keep_best=validation is not None)
+            validation = validation.expanded()
+        stopping = Stopping(
+            (lambda epoch: -epoch.loss) if validation is None else self._validation_score,
+            self.tol,
+            self.n_iter_no_change,
+            keep_best=validation is not None,
+        )
         self.history_ = self._train(
             samples.expanded(),
-            self._seed,
-            solver=self.solver,
-            epochs=(int(self.epochs), int(self.fine_tuning_epochs)),
+            seed=self._seed,
+            epochs=(self.epochs, self.fine_tuning_epochs),
             test=None if validation is None else (validation.x, validation.y),
             callbacks=(stopping,),
         )
@@ -162,7 +167,7 @@ class Estimator(BaseEstimator):
         history = self.history_
         # Each call has its own order of samples.
         seed = int(np.random.SeedSequence([self._seed, len(history.epochs)]).generate_state(1)[0])
-        new = self._train(samples.in_order().expanded(), seed, solver="joint", epochs=(1, 0))
+        new = self._train(samples.in_order().expanded(), seed=seed, solver="joint", epochs=(1, 0))
         diverged = not new.epochs  # whether it is better than chance cannot be said after one epoch
         history.engine = new.engine
         history.epochs += [replace(epoch, epoch=len(history.epochs) + 1) for epoch in new.epochs]
@@ -189,30 +194,26 @@ class Estimator(BaseEstimator):
             )
         return self
 
-    def _train(self, samples: Samples, seed: int, **settings: Any) -> History:
+    def _train(self, samples: Samples, **arguments: Any) -> History:
+        """`arguments` are those of `ftnn.training.fit` that are not this estimator's parameters."""
         alike = bool((samples.weights == 1).all())
-        with value_errors(), _own_random_numbers():
+        settings: dict[str, Any] = {name: getattr(self, name) for name in SETTINGS}
+        with value_errors(), torch.random.fork_rng(devices=()):
             return train(
                 self.network_,
                 samples.x,
                 samples.y,
-                gamma=float(self.gamma),
-                batch_size=int(self.batch_size),
                 engine=self.engine,
-                seed=seed,
-                clip=None if self.clip is None else float(self.clip),
                 sample_weight=None if alike else samples.weights,
                 loss=self._loss,
-                momentum=float(self.momentum),
-                weight_decay=float(self.weight_decay),
                 progress=bool(self.verbose),
-                **settings,
+                **{**settings, **arguments},
             )
 
     def _make_network(self, outputs: int) -> Network:
-        given = self.hidden_layer_sizes
-        sizes = given if isinstance(given, Sequence | np.ndarray) else [given]
-        with value_errors(), _own_random_numbers():
+        sizes = self.hidden_layer_sizes
+        sizes = sizes if isinstance(sizes, Sequence | np.ndarray) else [sizes]
+        with value_errors(), torch.random.fork_rng(devices=()):  # torch's own stay as they are
             network = Network(
                 self.n_features_in_, sizes, outputs, self.function, self.activation, dtype=DTYPES[self.dtype]
             )
@@ -251,14 +252,3 @@ def _forward(network: Network, x: Tensor) -> Tensor:
 def _in_float64(module: nn.Module, x: Tensor) -> Tensor:
     state = {name: tensor.double() for name, tensor in module.state_dict().items()}
     return torch.func.functional_call(module, state, (x.double(),))
-
-
-def _negative_loss(epoch: Epoch) -> float:
-    return -epoch.loss
-
-
-@contextmanager
-def _own_random_numbers() -> Generator[None]:
-    """Leaves torch's global random numbers as they are: ours are drawn by seed."""
-    with torch.random.fork_rng(devices=()):
-        yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import log_softmax, softmax
@@ -15,6 +15,7 @@ from ftnn.estimators._parameters import check_parameters
 from ftnn.estimators._samples import Array, Samples, checked, checked_weights
 from ftnn.training import Epoch
 from ftnn.training._outcome import classes_of
+from ftnn.training._problem import Loss
 
 
 class FTNNClassifier(ClassifierMixin, Estimator):
@@ -35,7 +36,7 @@ class FTNNClassifier(ClassifierMixin, Estimator):
     """
 
     classes_: Array
-    _loss: Literal["softmax", "squared"] = "softmax"
+    _loss: Loss = "softmax"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train a new network.
@@ -46,9 +47,9 @@ class FTNNClassifier(ClassifierMixin, Estimator):
         - `sample_weight`: (samples,), 0 or more. A weight of 2 counts as two samples, one of 0 as none.
         """
         check_parameters(self.get_params(deep=False))
-        x, y, weights = self._checked(X, y, sample_weight, reset=True)
-        self._set_encoder(y)
-        return self._learn(Samples(x, self._encoder.transform(y), weights), len(self.classes_))
+        samples = self._checked(X, y, sample_weight, reset=True)
+        self._set_encoder(samples.y)
+        return self._learn(self._encoded(samples), len(self.classes_))
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Train all layers together for one epoch, from the present parameters.
@@ -62,12 +63,12 @@ class FTNNClassifier(ClassifierMixin, Estimator):
         first = not hasattr(self, "network_")
         if first and classes is None:
             raise ValueError("the first call of partial_fit needs classes: all labels that will ever occur")
-        x, y, weights = self._checked(X, y, sample_weight, reset=first)
+        samples = self._checked(X, y, sample_weight, reset=first)
         if first:
             self._set_encoder(classes)
         elif classes is not None and not np.array_equal(_encoder(classes).classes_, self.classes_):
             raise ValueError(f"classes={classes!r} differ from the present ones, {self.classes_}")
-        return self._learn_more(Samples(x, self._encoder.transform(y), weights), len(self.classes_))
+        return self._learn_more(self._encoded(samples), len(self.classes_))
 
     def predict(self, X: Any) -> Array:
         """The most probable label of each sample, (samples,)."""
@@ -90,13 +91,15 @@ class FTNNClassifier(ClassifierMixin, Estimator):
         outputs = self._outputs(X).numpy()
         return outputs[:, 1] - outputs[:, 0] if len(self.classes_) == 2 else outputs
 
-    def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> tuple[Array, Array, Array]:
-        """Checked, and without the samples that weigh nothing."""
+    def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Samples:
+        """Checked, and without the samples that weigh nothing; y as given."""
         x, y = checked(self, X, y, reset=reset, dtype=self.dtype)
         check_classification_targets(y)
         weights = checked_weights(sample_weight, len(x))
-        counts = weights > 0
-        return x[counts], y[counts], weights[counts]
+        return Samples(x, y, weights).take(weights > 0)
+
+    def _encoded(self, samples: Samples) -> Samples:
+        return Samples(samples.x, self._encoder.transform(samples.y), samples.weights)
 
     def _set_encoder(self, labels: Any) -> None:
         self._encoder = _encoder(labels)

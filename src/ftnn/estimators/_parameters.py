@@ -2,87 +2,80 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from numbers import Integral, Real
-from typing import Any, Literal
+from functools import partial
+from numbers import Integral
+from typing import Any, get_args
 
 import numpy as np
 import torch
-from sklearn.utils import check_scalar
 
 from ftnn.errors import FtnnError
 from ftnn.formula import Function, Mixed
-from ftnn.training._arguments import quoted
+from ftnn.nn._network import ACTIVATIONS
+from ftnn.training._checks import one_of, quoted, real, whole
+from ftnn.training._engine import EngineName
+from ftnn.training._settings import Settings
 
 AnyFunction = str | Function | Mixed
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-_ALLOWED: dict[str, tuple[str, ...]] = {
-    "activation": ("logistic", "relu", "tanh"),
-    "solver": ("layerwise", "joint"),
-    "engine": ("auto", "compiled", "torch"),
-    "dtype": tuple(DTYPES),
-}
-_Ends = Literal["left", "both", "neither"]
-_NUMBERS: dict[str, tuple[type, float | None, float | None, _Ends]] = {
-    "gamma": (Real, -100, 100, "both"),
-    "epochs": (Integral, 1, None, "left"),
-    "fine_tuning_epochs": (Integral, 0, None, "left"),
-    "batch_size": (Integral, 1, None, "left"),
-    "clip": (Real, 0, None, "neither"),
-    "momentum": (Real, 0, 1, "left"),
-    "weight_decay": (Real, 0, None, "left"),
-    "validation_fraction": (Real, 0, 1, "neither"),
-    "n_iter_no_change": (Integral, 1, None, "left"),
-    "tol": (Real, 0, None, "left"),
-}
+SETTINGS = ("gamma", "solver", "batch_size", "clip", "momentum", "weight_decay")
+"""The parameters that are settings of training, under the same name."""
 
 
-class ParameterError(FtnnError, ValueError):
+class ParameterError(FtnnError, ValueError, TypeError):
     """A parameter of an estimator that cannot be used."""
 
 
-def check_parameters(given: dict[str, Any]) -> None:
-    """Refuses parameters that are not allowed, by name."""
-    for name, (kind, low, high, ends) in _NUMBERS.items():
-        value = given[name]
-        if name == "clip" and value is None:
-            continue
-        if isinstance(value, bool) or (isinstance(value, float) and math.isnan(value)):
-            raise ParameterError(f"{name}={value!r} is not allowed; it must be a number")
-        check_scalar(value, name, kind, min_val=low, max_val=high, include_boundaries=ends)
-    for name in ("early_stopping", "verbose"):
-        if not isinstance(given[name], bool | np.bool_ | Integral):
-            raise ParameterError(f"{name}={quoted(given[name])} is not allowed; it must be True or False")
-    for name, allowed in _ALLOWED.items():
-        value = given[name]
-        if not isinstance(value, str) or value not in allowed:
-            raise ParameterError(f"{name}={value!r} is not known; allowed are {', '.join(allowed)}")
-    if not _is_widths(given["hidden_layer_sizes"]):
-        raise ParameterError(
-            f"hidden_layer_sizes={given['hidden_layer_sizes']!r} is not allowed; "
-            "it must be the width of each hidden layer, such as (100, 50)"
-        )
-    if not _is_functions(given["function"]):
-        raise ParameterError(
-            f"function={given['function']!r} is not allowed; it must be a catalogue name, a formula, "
-            "a Function, Mixed, or a list with one of these for each hidden layer"
-        )
+def _flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool | np.bool_ | Integral):
+        raise FtnnError(f"{name}={quoted(value)} must be True or False")
 
 
-def _is_widths(given: Any) -> bool:
+def _widths(name: str, value: Any) -> None:
     try:
-        widths: list[Any] = list(given) if isinstance(given, Iterable) else [given]
+        widths: list[Any] = list(value) if isinstance(value, Iterable) else [value]
     except Exception:  # of a stranger's type, iterating may raise anything
-        return False
-    return all(isinstance(n, Integral) and n is not True and int(n) > 0 for n in widths)
+        widths = [None]
+    if not all(isinstance(width, Integral) and width is not True and int(width) > 0 for width in widths):
+        raise FtnnError(f"{name}={value!r} must be the width of each hidden layer, such as (100, 50)")
 
 
-def _is_functions(given: Any) -> bool:
-    functions: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
-    return all(isinstance(function, AnyFunction) for function in functions)
+def _functions(name: str, value: Any) -> None:
+    functions: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(function, AnyFunction) for function in functions):
+        raise FtnnError(
+            f"{name}={value!r} must be a catalogue name, a formula, a Function, Mixed, or a list with one of "
+            "these for each hidden layer"
+        )
+
+
+_CHECKS: dict[str, Callable[[str, Any], object]] = {
+    "function": _functions,
+    "hidden_layer_sizes": _widths,
+    "activation": partial(one_of, allowed=tuple(ACTIVATIONS)),
+    "epochs": partial(whole, least=1),
+    "fine_tuning_epochs": partial(whole, least=0),
+    "engine": partial(one_of, allowed=get_args(EngineName)),
+    "early_stopping": _flag,
+    "validation_fraction": partial(
+        real, expected="a number above 0 and below 1", allowed=lambda value: 0 < value < 1
+    ),
+    "n_iter_no_change": partial(whole, least=1),
+    "tol": partial(real, expected="a number of 0 or more", allowed=lambda value: value >= 0),
+    "verbose": _flag,
+    "dtype": partial(one_of, allowed=tuple(DTYPES)),
+}
+
+
+def check_parameters(parameters: Mapping[str, Any]) -> None:
+    """Refuse parameters that cannot be used, by name. scikit-learn itself checks `random_state`."""
+    with value_errors():
+        Settings(**{name: parameters[name] for name in SETTINGS})
+        for name, check in _CHECKS.items():
+            check(name, parameters[name])
 
 
 @contextmanager

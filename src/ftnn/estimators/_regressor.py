@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -13,6 +13,7 @@ from ftnn.estimators._base import Estimator
 from ftnn.estimators._parameters import check_parameters
 from ftnn.estimators._samples import Array, Samples, checked, checked_weights
 from ftnn.training import Epoch
+from ftnn.training._problem import Loss
 
 
 class FTNNRegressor(RegressorMixin, Estimator):
@@ -28,7 +29,7 @@ class FTNNRegressor(RegressorMixin, Estimator):
     """
 
     target_scaler_: Any
-    _loss: Literal["softmax", "squared"] = "squared"
+    _loss: Loss = "squared"
     _flat: bool
     """Whether targets were given as (samples,)."""
 
@@ -67,21 +68,20 @@ class FTNNRegressor(RegressorMixin, Estimator):
     def predict(self, X: Any) -> Array:
         """The targets of each sample, (samples,) or (samples, targets), as they were given."""
         outputs = self._outputs(X).numpy()
-        found = self.target_scaler_.inverse_transform(outputs)
-        return found[:, 0] if self._flat else found
+        targets = self.target_scaler_.inverse_transform(outputs)
+        return targets[:, 0] if self._flat else targets
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Samples:
         """Checked, and without the samples that weigh nothing; y is (samples, targets)."""
         x, y = checked(self, X, y, reset=reset, dtype=self.dtype, multi_output=True, y_numeric=True)
         weights = checked_weights(sample_weight, len(x))
-        counts = weights > 0
         targets = y.reshape(len(x), -1).astype(np.float64)
-        samples = Samples(x[counts], targets[counts], weights[counts])
+        samples = Samples(x, targets, weights).take(weights > 0)
         if reset:
             self._flat = y.ndim == 1
             # In order and expanded, so that weighted and repeated samples give the very same numbers.
-            whole = samples.in_order().expanded()
-            self.target_scaler_ = StandardScaler().fit(whole.y, sample_weight=whole.weights)
+            expanded = samples.in_order().expanded()
+            self.target_scaler_ = StandardScaler().fit(expanded.y, sample_weight=expanded.weights)
         return samples
 
     def _scaled(self, samples: Samples) -> Samples:

@@ -25,7 +25,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs (samples, features), what is wanted of them (samples, …), and weights (samples,)."""
+    """Inputs (samples, features), labels or targets (samples, …), and weights (samples,)."""
 
     x: Array
     y: Array
@@ -35,7 +35,7 @@ class Samples:
         return len(self.x)
 
     def take(self, rows: Array) -> Samples:
-        """The samples of these numbers."""
+        """The samples of these numbers, or where a mask is true."""
         return Samples(self.x[rows], self.y[rows], self.weights[rows])
 
     def in_order(self) -> Samples:
@@ -66,28 +66,28 @@ class Samples:
             if sizes.min() < 2 or min(count, len(self) - count) < len(sizes):
                 stratify = None
         rows = np.arange(len(self))
-        kept, validation = train_test_split(rows, test_size=count, random_state=seed, stratify=stratify)
-        return self.take(np.asarray(kept)), self.take(np.asarray(validation))
+        rest, validation = train_test_split(rows, test_size=count, random_state=seed, stratify=stratify)
+        return self.take(np.asarray(rest)), self.take(np.asarray(validation))
 
 
 def checked(estimator: Any, *data: Any, reset: bool, dtype: str, **how: Any) -> Any:
     """Arrays from X, or from X and y, as scikit-learn's `validate_data` has it; it knows no types."""
-    data = tuple(_readable(given, name) for name, given in zip(("X", "y"), data, strict=False))
+    data = tuple(_readable(array, name) for name, array in zip(("X", "y"), data, strict=False))
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is an error, no warning
         return validate_data(estimator, *data, reset=reset, dtype=dtype, order="C", **how)
 
 
-def _readable(given: Any, name: str) -> Any:
+def _readable(data: Any, name: str) -> Any:
     """What scikit-learn would misread (it ignores masks), or leave to torch to fail at."""
-    return as_array(given, name) if isinstance(given, torch.Tensor) else unmasked(given, name)
+    return as_array(data, name) if isinstance(data, torch.Tensor) else unmasked(data, name)
 
 
-def checked_weights(given: Any, samples: int) -> Array:
-    """Sample weights that were given, or ones: scaled so that they can count visits."""
-    if given is None:
+def checked_weights(sample_weight: Any, samples: int) -> Array:
+    """The weights, or ones for None: scaled so that they can count visits."""
+    if sample_weight is None:
         return np.ones(samples)
     weights = check_array(
-        unmasked(given, "sample_weight"), ensure_2d=False, dtype="float64", input_name="sample_weight"
+        unmasked(sample_weight, "sample_weight"), ensure_2d=False, dtype="float64", input_name="sample_weight"
     )
     if weights.ndim != 1:
         raise ValueError(f"sample_weight must be one number for each sample, not of shape {weights.shape}")

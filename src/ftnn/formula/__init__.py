@@ -1,4 +1,15 @@
-"""Formulas: text, symbols, derivatives and plans. Knows no torch."""
+"""Formulas, without torch. The pipeline, file by file:
+
+1. text → expression: `_parse` (and back: `_text`), over the table of operations `_ops`. An expression is a
+   graph (`_expr`, `_canonical`) whose constant parts are computed when it is built (`_numbers`).
+2. expression → derivatives: `_derive`.
+3. expression → plan: `_split` multiplies it out into `_terms`, unless that loses digits (`_cancellation`);
+   `_plan` groups these into matrix products.
+4. `_function` holds all of this for one formula (`_ranges` checks its arguments); `_catalogue` has the
+   paper's functions, `_mixed` several in one matrix.
+5. function → explanation: `_explain`, from what `_measure` and `_singularities` find with `_numpy`; `_sympy`
+   prints derivatives.
+"""
 
 from ftnn.formula._catalogue import as_function as as_function
 from ftnn.formula._catalogue import catalogue as catalogue

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 
 from ftnn.errors import FormulaError
-from ftnn.formula._function import Function, Range
+from ftnn.formula._function import Function
+from ftnn.formula._ranges import Range
 
 _SIGN = {"u": (-1.0, 1.0)}
 _WIDE: dict[str, Range] = {"q": (-10.0, 10.0), "r": (-10.0, 10.0)}
-# The paper prints 0 ≤ p ≤ 2.0 for F06 and F07; its published code draws from [0, 0.2], and only that gives
-# its accuracy.
+# The paper prints 0 ≤ p ≤ 2.0 for F06 and F07; its published code draws from [0, 0.2], and only that range
+# reproduces its accuracy.
 _POSITIVE: dict[str, Range] = {"p": (0.0, 0.2)}
 
 _ROWS: dict[str, tuple[str, dict[str, Range], dict[str, tuple[float, ...]]]] = {
@@ -46,7 +47,7 @@ def _function(name: str) -> Function:
 
 
 class Catalogue(Mapping[str, Function]):
-    """The functions of the paper by name: `catalogue["F12"]`."""
+    """The paper's functions by name: `catalogue["F12"]`."""
 
     def __getitem__(self, name: str) -> Function:
         if name not in _ROWS:
@@ -66,27 +67,25 @@ class Catalogue(Mapping[str, Function]):
 catalogue = Catalogue()
 
 
-def as_function(given: str | Function) -> Function:
-    """A function from its catalogue name, its formula, or itself."""
-    if isinstance(given, Function):
-        return given
-    if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(
-            f"a function is a catalogue name, a formula or a Function, not {type(given).__name__}"
-        )
-    if given in _ROWS:
-        return _function(given)
+def as_function(source: str | Function) -> Function:
+    """A function from a catalogue name, a formula, or a `Function`."""
+    if isinstance(source, Function):
+        return source
+    if not isinstance(source, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"expected a catalogue name, a formula or a Function, not {type(source).__name__}")
+    if source in _ROWS:
+        return _function(source)
     try:
-        return Function(given)
+        return Function(source)
     except FormulaError as error:
-        if given.isidentifier():
+        if source.isidentifier():
             raise FormulaError(
-                f"{given!r} is not in the catalogue ({', '.join(_ROWS)}), and not a formula: {error.message}",
-                text=given,
+                f"{source!r} is not in the catalogue ({', '.join(_ROWS)}) and not a formula: {error.message}",
+                text=source,
             ) from None
         raise
 
 
 def name_of(function: Function) -> str | None:
-    """The catalogue's name of a function, if it has one."""
+    """The catalogue's name for a function, if it has one."""
     return next((name for name in _ROWS if _function(name) == function), None)

@@ -1,4 +1,4 @@
-"""Symbolic derivatives, and rewriting into what a backend has. Both read the table of operations."""
+"""Derivatives, values at 0, and rewriting for a backend: what follows from the table of operations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from ftnn.formula._expr import (
     Call,
     Expr,
     Number,
-    Symbol,
     folded,
     plus,
     postorder,
@@ -27,8 +26,13 @@ from ftnn.formula._ops import ARGUMENTS, OPS, is_native
 from ftnn.formula._parse import parse
 
 MAX_DERIVED = 10_000
-"""Operations, numbers and names in an expression that is differentiated, and in all its derivatives together.
-Equal ones count once. It is about a second's work."""
+"""Operations, numbers and names in an expression and all its derivatives together, counting equal ones once:
+about a second's work."""
+
+
+def simplify(expr: Expr) -> Expr:
+    """`expr` with numbers computed and no-ops dropped: see `folded`."""
+    return rebuild(expr, lambda leaf: leaf)
 
 
 @cache
@@ -37,39 +41,36 @@ def rule(text: str) -> Expr:
     return simplify(parse(text, rule=True))
 
 
-def simplify(expr: Expr) -> Expr:
-    """`expr` with numbers computed and no-ops dropped: see `folded`."""
-    return rebuild(expr, lambda leaf: leaf)
+@lru_cache(maxsize=10_000)  # derivatives by many names ask for the same again and again
+def apply_rule(text: str, args: tuple[Expr, ...]) -> Expr:
+    """A formula of the table with `args` in place of a, b, c."""
+    return substitute(rule(text), dict(zip(ARGUMENTS, args, strict=False)))
 
 
 def differentiate(expr: Expr, name: str) -> Expr:
     """∂expr/∂name.
 
-    By a parameter, an operation's decreed derivative counts, where it has one; by the input `x` or the memory
+    For a parameter, an operation's decreed derivative is used if it has one; for the input `x` or the memory
     cell `C`, always the true one.
     """
-    decreed = name not in (INPUT, MEMORY)
-    slope: dict[Expr, Expr] = {}
+    by_parameter = name not in (INPUT, MEMORY)
+    slopes: dict[Expr, Expr] = {}
     for part in postorder(expr):
         if name not in part.names:
-            slope[part] = ZERO
-            continue
-        match part:
-            case Number():
-                slope[part] = ZERO
-            case Symbol(found):
-                slope[part] = ONE if found == name else ZERO
-            case Call(op, args):
-                total = ZERO
-                for text, arg in zip(OPS[op].derivatives(by_parameter=decreed), args, strict=True):
-                    if slope[arg] is not ZERO:
-                        total = plus(total, times(_partial(text, args), slope[arg]))
-                slope[part] = total
-    return slope[expr]
+            slopes[part] = ZERO
+        elif isinstance(part, Call):
+            total = ZERO
+            for text, arg in zip(OPS[part.op].derivatives(by_parameter=by_parameter), part.args, strict=True):
+                if slopes[arg] is not ZERO:
+                    total = plus(total, times(apply_rule(text, part.args), slopes[arg]))
+            slopes[part] = total
+        else:
+            slopes[part] = ONE
+    return slopes[expr]
 
 
 def gradient(expr: Expr, names: Iterable[str], most: int = MAX_DERIVED) -> list[Expr]:
-    """∂expr/∂name for each of `names`. Raises `FtnnError` if all these are over `most` operations."""
+    """∂expr/∂name for each of `names`. Raises `FtnnError` if they have over `most` operations in all."""
     seen = set(postorder(expr))
     slopes: list[Expr] = []
     for name in names:
@@ -84,42 +85,38 @@ def gradient(expr: Expr, names: Iterable[str], most: int = MAX_DERIVED) -> list[
     return slopes
 
 
-@lru_cache(maxsize=10_000)  # derivatives by many names ask for the same again and again
-def _partial(text: str, args: tuple[Expr, ...]) -> Expr:
-    return substitute(rule(text), dict(zip(ARGUMENTS, args, strict=False)))
-
-
 def at_zero(expr: Expr, drops: Callable[[Expr], bool]) -> Expr:
-    """`expr` where x is 0, worked out: what x is multiplied by drops out, and so does a zero that is added.
+    """`expr` at x = 0, simplified: factors of x and added zeros drop out.
 
-    `drops` says of what is to drop out whether it is finite, as 0·∞ is not 0. The sign of a zero may change.
+    `drops` tells whether a factor is finite and may drop out, since 0·∞ is not 0. The sign of a zero may
+    change.
     """
-    done: dict[Expr, Expr] = {}
+    at: dict[Expr, Expr] = {}
     for part in postorder(expr):
         if not isinstance(part, Call):
-            done[part] = ZERO if part is symbol(INPUT) else part
+            at[part] = ZERO if part is symbol(INPUT) else part
             continue
-        args = [done[arg] for arg in part.args]
+        args = [at[arg] for arg in part.args]
         match part.op, args:
             case "mul", [a, b] if (a is ZERO and drops(b)) or (b is ZERO and drops(a)):
-                done[part] = ZERO
+                at[part] = ZERO
             case "div", [a, b] if a is ZERO and b is not ZERO and drops(folded("div", ONE, b)):
-                done[part] = ZERO
+                at[part] = ZERO
             case "add", [a, b]:
-                done[part] = plus(a, b)
+                at[part] = plus(a, b)
             case "sub", [a, b] if a is ZERO:
-                done[part] = folded("neg", b) if b is not ZERO else ZERO
+                at[part] = folded("neg", b) if b is not ZERO else ZERO
             case "sub", [a, b] if a is b and drops(a):
-                done[part] = ZERO
+                at[part] = ZERO
             case "neg", [a] if a is ZERO:
-                done[part] = ZERO
+                at[part] = ZERO
             case op, _:
-                done[part] = folded(op, *args)
-    return done[expr]
+                at[part] = folded(op, *args)
+    return at[expr]
 
 
 def has_poles(part: Call) -> bool:
-    """Whether an operation may give what is not finite, overflow aside."""
+    """Whether an operation may give inf or NaN, other than by overflow."""
     match part:
         case Call("div", (_, Number(value))):
             return value == 0
@@ -130,23 +127,24 @@ def has_poles(part: Call) -> bool:
 
 
 def is_bounded(expr: Expr) -> bool:
-    """Whether `expr` is finite wherever its names are: it has no pole, and nothing that grows fast."""
+    """Whether `expr` is finite for finite arguments: it has no poles, and nothing that grows fast."""
     calls = [part for part in postorder(expr) if isinstance(part, Call)]
     return not any(part.op in ("exp", "sinh", "cosh") or has_poles(part) for part in calls)
 
 
 def lower(expr: Expr, backend: str) -> Expr:
     """`expr` in operations that `backend` has by name."""
-    done: dict[Expr, Expr] = {}
+    lowered: dict[Expr, Expr] = {}
     for part in postorder(expr):
         if not isinstance(part, Call):
-            done[part] = part
+            lowered[part] = part
             continue
-        args = tuple(done[arg] for arg in part.args)
+        args = [lowered[arg] for arg in part.args]
         spelling = OPS[part.op].spelling(backend)
         if is_native(spelling):
-            done[part] = folded(part.op, *args)
+            lowered[part] = folded(part.op, *args)
         else:
-            arguments: dict[str, Expr] = dict(zip(ARGUMENTS, args, strict=False))
-            done[part] = substitute(lower(rule(spelling), backend), arguments)
-    return done[expr]
+            lowered[part] = substitute(
+                lower(rule(spelling), backend), dict(zip(ARGUMENTS, args, strict=False))
+            )
+    return lowered[expr]

@@ -1,11 +1,12 @@
-"""Expressions as a graph in which equal parts are one object.
+"""Expressions: a graph in which equal parts are the same object.
 
 Every expression is interned, so `is` compares structure, a dictionary keyed by expressions shares work, and a
-derivative that mentions `q*x + r` five times holds it once.
+derivative that mentions `q*x + r` five times stores it once.
 
-Three ways to build. `call` keeps exactly what was written. `folded` also computes numbers and drops no-ops,
-but only what is a no-op for every IEEE value: NaN, infinities and the sign of zero survive. `plus` and
-`times` are for derivatives and other sums that ftnn makes itself, in which `ZERO` stands for an absent term.
+There are three ways to build one. `call` keeps exactly what was written. `folded` also computes numbers and
+drops no-ops, but only those that are no-ops for every IEEE value: NaN, infinities and the sign of zero
+survive. `plus` and `times` are for derivatives and other sums that ftnn builds, where `ZERO` means an absent
+term.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from ftnn.formula._numbers import compute
 INPUT = "x"
 """The name of a connection's input."""
 MEMORY = "C"
-"""The name of a memory function's own previous value."""
+"""The name of a memory function's previous value."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Number:
-    """A number that a float64 holds. Whole numbers up to 2**53 are held as integers, except -0."""
+    """A float64 number. Whole numbers up to 2**53 are stored as integers, except -0."""
 
     value: int | float
 
@@ -49,12 +50,12 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Call:
-    """An operation of the table applied to expressions."""
+    """An operation of the table, applied to expressions."""
 
     op: str
     args: tuple[Expr, ...]
     names: frozenset[str] = field(repr=False)
-    """The names that occur in it."""
+    """All names in it."""
 
 
 Expr = Number | Symbol | Call
@@ -65,11 +66,10 @@ _lock = threading.Lock()
 
 def _intern(key: object, make: Callable[[], Expr]) -> Expr:
     with _lock:
-        found = _interned.get(key)
-        if found is None:
-            found = make()
-            _interned[key] = found
-        return found
+        expr = _interned.get(key)
+        if expr is None:
+            expr = _interned[key] = make()
+        return expr
 
 
 def is_negative_zero(value: float) -> bool:
@@ -92,17 +92,17 @@ def call(op: str, *args: Expr) -> Expr:
 
 
 def _union(args: tuple[Expr, ...]) -> frozenset[str]:
-    """All their names: mostly those of the largest, whose set is then shared."""
-    found = [arg.names for arg in args]
-    largest = max(found, key=len, default=frozenset[str]())
-    return largest if all(names <= largest for names in found) else largest.union(*found)
+    """All names in `args`. Usually one argument has them all; its set is then shared."""
+    name_sets = [arg.names for arg in args]
+    largest = max(name_sets, key=len, default=frozenset[str]())
+    return largest if all(names <= largest for names in name_sets) else largest.union(*name_sets)
 
 
 ZERO, ONE, NEGATIVE_ZERO = number(0), number(1), number(-0.0)
 
 
 def postorder(*roots: Expr) -> Iterator[Expr]:
-    """Every distinct part of `roots`, arguments before what uses them, in a fixed order."""
+    """Every distinct part of `roots` in a fixed order, arguments before the calls that use them."""
     seen: set[Expr] = set()
     stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
     while stack:
@@ -118,12 +118,12 @@ def postorder(*roots: Expr) -> Iterator[Expr]:
 
 
 def names(*roots: Expr) -> tuple[str, ...]:
-    """The names that occur, in order of first appearance."""
+    """The names in `roots`, in order of first appearance."""
     return tuple(part.name for part in postorder(*roots) if isinstance(part, Symbol))
 
 
 def written_out(expr: Expr) -> int:
-    """How many nodes `expr` has as a tree, in which equal parts are not shared."""
+    """The number of nodes of `expr` as a tree, without sharing equal parts."""
     sizes: dict[Expr, int] = {}
     for part in postorder(expr):
         sizes[part] = 1 + sum(sizes[arg] for arg in part.args) if isinstance(part, Call) else 1
@@ -132,10 +132,13 @@ def written_out(expr: Expr) -> int:
 
 def rebuild(expr: Expr, leaf: Callable[[Number | Symbol], Expr]) -> Expr:
     """`expr` with every leaf replaced, folded on the way up."""
-    done: dict[Expr, Expr] = {}
+    rebuilt: dict[Expr, Expr] = {}
     for part in postorder(expr):
-        done[part] = folded(part.op, *(done[a] for a in part.args)) if isinstance(part, Call) else leaf(part)
-    return done[expr]
+        if isinstance(part, Call):
+            rebuilt[part] = folded(part.op, *(rebuilt[arg] for arg in part.args))
+        else:
+            rebuilt[part] = leaf(part)
+    return rebuilt[expr]
 
 
 def substitute(expr: Expr, values: Mapping[str, Expr]) -> Expr:
@@ -143,63 +146,27 @@ def substitute(expr: Expr, values: Mapping[str, Expr]) -> Expr:
     return rebuild(expr, lambda part: values.get(part.name, part) if isinstance(part, Symbol) else part)
 
 
-def canonical(expr: Expr) -> Expr:
-    """`expr` with the operands of sums, products, min and max in a fixed order, and nothing else changed.
-
-    Equality of functions is equality of this: `x*p` is `p*x`, but `p*(x + 1)` is not `p*x + p`.
-    """
-    done: dict[Expr, Expr] = {}
-    order: dict[Expr, str] = {}
-    for part in postorder(expr):
-        new = part
-        if isinstance(part, Call):
-            args = tuple(done[a] for a in part.args)
-            if part.op in ("add", "mul", "min", "max"):
-                flat = [leaf for a in args for leaf in _operands(a, part.op)]
-                flat.sort(key=lambda a: order[a])
-                new = call(part.op, *flat)
-            else:
-                new = call(part.op, *args)
-        done[part] = new
-        order[new] = _key(new, order)
-    return done[expr]
-
-
-def _operands(expr: Expr, op: str) -> tuple[Expr, ...]:
-    return expr.args if isinstance(expr, Call) and expr.op == op else (expr,)
-
-
-def _key(expr: Expr, order: Mapping[Expr, str]) -> str:
-    match expr:
-        case Number(value):
-            return f"0 {value!r}"
-        case Symbol(name):
-            return f"1 {name}"
-        case Call(op, args):
-            return f"2 {op}({','.join(order[a] for a in args)})"
-
-
-# --- building with what changes nothing folded ---
+# --- folding ---
 
 
 def folded(op: str, *args: Expr) -> Expr:
     """`call(op, *args)`, with numbers computed and no-ops dropped.
 
-    Only what holds for every IEEE value is folded: `a - 0`, `1*a` and `a**0` are, but not `0*a` and `a - a`
-    (a may be NaN or infinite), nor `a + 0` (which is 0 for a = -0) and `0 - a` (which is 0 for a = 0).
+    Only identities that hold for every IEEE value are used: `a - 0`, `1*a` and `a**0` are folded, but not
+    `0*a` and `a - a` (a may be NaN or infinite), nor `a + 0` (0 for a = -0) and `0 - a` (0 for a = 0).
     """
-    rule = _FOLD.get(op)
-    if rule is not None and (found := rule(*args)) is not None:
-        return found
+    fold = _FOLD.get(op)
+    if fold is not None and (expr := fold(*args)) is not None:
+        return expr
     if all(isinstance(a, Number) for a in args):
         value = compute(op, *(a.value for a in args if isinstance(a, Number)))
-        if value is not None:
+        if value is not None and math.isfinite(value):  # else it gives inf or NaN when it runs
             return number(value)
     return call(op, *args)
 
 
 def plus(a: Expr, b: Expr) -> Expr:
-    """a + b, where `ZERO` stands for an absent term."""
+    """a + b, where `ZERO` means an absent term."""
     if a is ZERO:
         return b
     if b is ZERO:
@@ -208,19 +175,19 @@ def plus(a: Expr, b: Expr) -> Expr:
 
 
 def times(a: Expr, b: Expr) -> Expr:
-    """a*b, where `ZERO` stands for an absent term: whatever it is multiplied by, even NaN, is absent too."""
+    """a*b, where `ZERO` means an absent term: its product with anything, even NaN, is absent too."""
     if a is ZERO or b is ZERO:
         return ZERO
-    # A mask selects instead of multiplying: cheaper, and 0 times a NaN that was not chosen stays 0.
-    for mask, other in ((a, b), (b, a)):
+    # A mask selects instead of multiplying: that is cheaper, and an unselected NaN still gives 0.
+    for mask, factor in ((a, b), (b, a)):
         if isinstance(mask, Call) and mask.op == "where" and {mask.args[1], mask.args[2]} <= {ZERO, ONE}:
             condition, first, second = mask.args
-            return folded("where", condition, times(first, other), times(second, other))
+            return folded("where", condition, times(first, factor), times(second, factor))
     return _sign_in_front(times, a, b) or folded("mul", a, b)
 
 
 def _unneg(expr: Expr) -> Expr | None:
-    """What `expr` is the negative of, or None."""
+    """-expr, if `expr` is a negation or a negative number; else None."""
     if isinstance(expr, Call) and expr.op == "neg":
         return expr.args[0]
     if isinstance(expr, Number) and expr.value < 0:
@@ -229,14 +196,14 @@ def _unneg(expr: Expr) -> Expr | None:
 
 
 def _selected_together(add: Callable[[Expr, Expr], Expr], a: Expr, b: Expr) -> Expr | None:
-    """Two selections by one condition are one selection."""
+    """The sum of two selections by the same condition, as one selection."""
     if isinstance(a, Call) and isinstance(b, Call) and a.op == b.op == "where" and a.args[0] is b.args[0]:
         return folded("where", a.args[0], add(a.args[1], b.args[1]), add(a.args[2], b.args[2]))
     return None
 
 
 def _sign_in_front(multiply: Callable[[Expr, Expr], Expr], a: Expr, b: Expr) -> Expr | None:
-    """A sign stands in front of a product, so that `-(p*x)` and `(-p)*x` are one."""
+    """The product with its sign in front, so that `-(p*x)` and `(-p)*x` are the same."""
     if isinstance(a, Number) and isinstance(b, Number):
         return None
     if (positive := _unneg(a)) is not None:
@@ -286,7 +253,7 @@ def _fold_div(a: Expr, b: Expr) -> Expr | None:
 
 def _fold_pow(a: Expr, b: Expr) -> Expr | None:
     if b is ZERO or b is NEGATIVE_ZERO:
-        return ONE  # even for NaN: so say IEEE's pow and every backend
+        return ONE  # even for NaN, as in IEEE's pow and every backend
     if (
         isinstance(b, Number)
         and isinstance(b.value, int)

@@ -1,4 +1,4 @@
-"""Matrices whose entries are different functions."""
+"""`Mixed`: matrices whose entries are different functions."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ MAX_KINDS = 100
 
 
 class Mixed:
-    """Several functions in one matrix: every entry is of one kind.
+    """Several kinds of functions in one matrix: every entry has one kind.
 
     **Arguments:**
 
     - `functions`: the kinds, each a catalogue name, a formula or a `Function`.
-    - `assign`: which kind each entry has. `"random"`: drawn when the layer is made, all kinds equally likely.
+    - `assign`: the kind of each entry. `"random"`: drawn when the layer is made, all kinds equally likely.
         `"rows"`: output i has kind i mod K. `"columns"`: input j has kind j mod K. Or an integer array
-        (out, in) of kinds' numbers.
+        (out, in) of kinds.
 
-    It is one function to everything below: `where(kind == 0, F_0, where(kind == 1, F_1, …))`, with `kind` a
-    constant of each connection. A parameter name that several kinds use is one matrix, of which each entry
-    belongs to its kind.
+    All lower levels see one function: `where(kind == 0, F_0, where(kind == 1, F_1, …))`, with `kind` a
+    constant of each connection. If several kinds use the same parameter name, they share its matrix; each
+    entry belongs to its own kind.
     """
 
     def __init__(self, functions: Iterable[str | Function], assign: Assignment | Any = "random"):
-        self.functions = tuple(as_function(given) for given in functions)
+        self.functions = tuple(map(as_function, functions))
         if not self.functions:
-            raise FtnnError("Mixed needs one function or more, and was given none")
+            raise FtnnError("Mixed needs at least one function")
         if len(self.functions) > MAX_KINDS:
             raise FtnnError(
-                f"Mixed was given {len(self.functions)} functions; at most {MAX_KINDS} are allowed, as every "
+                f"Mixed has {len(self.functions)} functions; at most {MAX_KINDS} are allowed, since every "
                 "connection evaluates all of them"
             )
         self.assign: Assignment | np.ndarray[Any, Any] = self._checked(assign)
@@ -50,12 +50,12 @@ class Mixed:
 
     def _checked(self, assign: Any) -> Assignment | np.ndarray[Any, Any]:
         if isinstance(assign, str):
-            for known in _ASSIGNMENTS:
-                if assign == known:
-                    return known
-            allowed = ", ".join(_ASSIGNMENTS)
+            for assignment in _ASSIGNMENTS:
+                if assign == assignment:
+                    return assignment
             raise FtnnError(
-                f"assign={assign!r} is not known; allowed: {allowed}, or an integer array (out, in)"
+                f"unknown assign={assign!r}; expected one of {', '.join(_ASSIGNMENTS)}, "
+                "or an integer array (out, in)"
             )
         table = np.asarray(assign)
         if table.ndim != 2 or table.dtype.kind not in "iu":
@@ -64,17 +64,17 @@ class Mixed:
             )
         if table.size and not (table.min() >= 0 and table.max() < len(self.functions)):
             raise FtnnError(
-                f"assign has kinds {table.min()} to {table.max()}; allowed are 0 to {len(self.functions) - 1}"
+                f"assign has kinds {table.min()} to {table.max()}; expected 0 to {len(self.functions) - 1}"
             )
         return table.astype(np.int64)
 
     def kinds(self, in_features: int, out_features: int) -> np.ndarray[Any, Any] | None:
-        """The kind of every entry, (out, in); None where it is drawn."""
+        """The kind of every entry, (out, in); None if kinds are drawn."""
         shape = (out_features, in_features)
         if isinstance(self.assign, np.ndarray):
             if self.assign.shape != shape:
                 raise ShapeError(
-                    f"assign has the shape {self.assign.shape}, but the matrix is (out, in) = {shape}"
+                    f"assign has shape {self.assign.shape}, but the matrix is (out, in) = {shape}"
                 )
             return self.assign
         count = len(self.functions)
@@ -89,11 +89,11 @@ class Mixed:
         return f"Mixed([{', '.join(map(repr, self.functions))}], assign={assign})"
 
 
-def _free_name(wish: str, functions: Sequence[Function]) -> str:
-    taken = {name for function in functions for name in names(function.expr)}
-    while wish in taken:
-        wish += "_"
-    return wish
+def _free_name(name: str, functions: Sequence[Function]) -> str:
+    taken = {used for function in functions for used in names(function.written)}
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _compound(functions: Sequence[Function], kind_name: str) -> Function:
@@ -106,16 +106,16 @@ def _compound(functions: Sequence[Function], kind_name: str) -> Function:
             text=", ".join(function.formula for function in functions),
         )
     *rest, last = functions
-    expr: Expr = last.expr
-    for number_of, function in reversed(list(enumerate(rest))):
-        expr = call("where", call("eq", symbol(kind_name), number(number_of)), function.expr, expr)
-    # Each entry's own kind says what its constants are drawn from.
-    choices: dict[str, tuple[float, ...]] = {n: (0.0,) for n in sorted(constants) if n in names(expr)}
+    expr: Expr = last.written
+    for kind, function in reversed(list(enumerate(rest))):
+        expr = call("where", call("eq", symbol(kind_name), number(kind)), function.written, expr)
+    # What constants are drawn from depends on the entry's kind, so the layer draws them.
+    choices: dict[str, tuple[float, ...]] = dict.fromkeys(sorted(constants), (0.0,))
     if rest:
-        choices[kind_name] = tuple(float(n) for n in range(len(functions)))
+        choices[kind_name] = tuple(map(float, range(len(functions))))
     try:
         return Function.composed(to_text(expr), {}, choices)
-    except FormulaError as error:  # Python's parser has limits of its own
+    except FormulaError as error:  # Python's parser has its own limits
         raise FtnnError(
             f"these {len(functions)} functions are too long together to be mixed: {error.message}"
         ) from error

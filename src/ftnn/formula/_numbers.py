@@ -1,4 +1,4 @@
-"""Operations on numbers alone, computed in float64 when an expression is built."""
+"""Operations on numbers, computed in float64 when an expression is built."""
 
 from __future__ import annotations
 
@@ -59,20 +59,22 @@ _BINARY: dict[str, Callable[[float, float], float]] = {
 
 
 def compute(op: str, *values: float) -> float | None:
-    """The number, or None where it is not a finite one: then the call stays, and says so when it runs."""
+    """The result, infinite if it overflows; None if it is not a number or has a pole."""
     function = (_UNARY if len(values) == 1 else _BINARY).get(op)
     if function is None:
         return None
     try:
-        # As floats: an integer has no -0, and 0*-2 is one.
-        value = float(function(*map(float, values)))
+        # As floats: integers have no -0, and 0*-2 is -0.
+        result = float(function(*map(float, values)))
+    except OverflowError:
+        return math.inf
     except (ArithmeticError, ValueError):
         return None
-    return value if math.isfinite(value) else None
+    return None if math.isnan(result) else result
 
 
 def round32(value: float) -> float:
-    """The float32 nearest to a float, infinite if out of range."""
+    """The nearest float32, infinite if out of range."""
     try:
         return struct.unpack("f", struct.pack("f", value))[0]
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Expressions evaluated with NumPy in float64: for `explain`, for calling a `Function`, and as an oracle."""
+"""Evaluating expressions with NumPy in float64: for `explain`, for calling a `Function`, and as an oracle."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from ftnn.formula._ops import OPS
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
+Steps = tuple[tuple[Expr, tuple[Expr, ...]], ...]
+"""Parts in the order of evaluation, each with the parts that are no longer needed after it."""
+
+
 @cache
 def _native(spelling: str) -> Callable[..., Any]:
     module, _, name = spelling.rpartition(".")
@@ -25,30 +29,42 @@ def _native(spelling: str) -> Callable[..., Any]:
     return getattr(np, name)
 
 
+def schedule(*roots: Expr) -> Steps:
+    """How to evaluate `roots`, which use only operations that NumPy has by name."""
+    parts = tuple(postorder(*roots))
+    last_use = {arg: place for place, part in enumerate(parts) if isinstance(part, Call) for arg in part.args}
+    unused: list[list[Expr]] = [[] for _ in parts]
+    kept = set(roots)
+    for part, place in last_use.items():
+        if part not in kept:
+            unused[place].append(part)
+    return tuple(zip(parts, map(tuple, unused), strict=True))
+
+
+def run(steps: Steps, values: Mapping[str, Any]) -> dict[Expr, Any]:
+    """The values of the roots of a schedule. Poles and overflows give inf or NaN without a warning."""
+    computed: dict[Expr, Any] = {}
+    with np.errstate(all="ignore"):
+        for part, unused in steps:
+            match part:
+                case Number(value):
+                    computed[part] = np.float64(value)
+                case Symbol(name):
+                    computed[part] = np.asarray(values[name], dtype=np.float64)
+                case Call(op, args):
+                    computed[part] = _native(OPS[op].numpy)(*(computed[arg] for arg in args))
+            for arg in unused:
+                del computed[arg]
+    return computed
+
+
 @lru_cache(maxsize=512)
-def steps(expr: Expr) -> tuple[tuple[Expr, tuple[Expr, ...]], ...]:
-    """What NumPy computes for `expr`, arguments before what uses them; and what is not needed after each."""
-    parts = tuple(postorder(lower(expr, "numpy")))
-    last = {arg: place for place, part in enumerate(parts) if isinstance(part, Call) for arg in part.args}
-    dead: list[list[Expr]] = [[] for _ in parts]
-    for part, place in last.items():
-        dead[place].append(part)
-    return tuple(zip(parts, map(tuple, dead), strict=True))
+def steps(expr: Expr) -> Steps:
+    """What NumPy computes for `expr`."""
+    return schedule(lower(expr, "numpy"))
 
 
 def evaluate(expr: Expr, values: Mapping[str, Any]) -> Array:
-    """The value of `expr`, broadcast over `values`. Poles and overflows give inf or NaN without a warning."""
-    done: dict[Expr, Any] = {}
-    part = expr
-    with np.errstate(all="ignore"):
-        for part, dead in steps(expr):
-            match part:
-                case Number(value):
-                    done[part] = np.float64(value)
-                case Symbol(name):
-                    done[part] = np.asarray(values[name], dtype=np.float64)
-                case _:
-                    done[part] = _native(OPS[part.op].numpy)(*(done[arg] for arg in part.args))
-            for other in dead:
-                del done[other]
-    return np.asarray(done[part], dtype=np.float64)
+    """The value of `expr`, broadcast over `values`."""
+    (value,) = run(steps(expr), values).values()
+    return np.asarray(value, dtype=np.float64)

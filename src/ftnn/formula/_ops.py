@@ -1,8 +1,8 @@
-"""THE table of operations: what a formula may contain, and how each backend spells it.
+"""The table of operations: what a formula may contain, and how each backend spells it.
 
 A spelling is either the name of the backend's own function ("sin") or a formula over other rows ("1/cosh(a)")
-in the arguments a, b, c. So a backend that lacks an operation still has it, and nothing is spelled twice.
-Adding an operation is adding a row; `check` refuses a table with a hole when this file is loaded.
+in the arguments a, b, c, for a backend that lacks the operation. To add an operation, add a row; `check`
+refuses an incomplete table when this file is loaded.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class Op:
     triton: str
     sympy: str
     domain: tuple[Domain, ...]
-    """For each argument, where the operation and its derivatives are smooth and moderate: for tests."""
+    """For tests: for each argument, where the operation and its derivatives are smooth and moderate."""
     by_parameter: tuple[str, ...] | None = None
-    """Derivatives decreed for parameters, where they differ from the true ones (`rect_ada`)."""
+    """Derivatives decreed for parameters, if they differ from the true ones (`rect_ada`)."""
     singular: str = ""
     """The operation is not finite where this formula is zero."""
     jump: str = ""
     """The operation jumps where this formula is zero."""
     symbol: str = ""
-    """How it is written when it is not a call: "+", "**", "<"."""
+    """How it is written if it is not a call: "+", "**", "<"."""
     about: str = ""
 
     @property
@@ -65,7 +65,7 @@ class Op:
 
 
 def is_native(spelling: str) -> bool:
-    """Whether a spelling names a backend's own function (else it is a formula)."""
+    """Whether a spelling is the name of a backend's function; else it is a formula."""
     return re.fullmatch(r"[A-Za-z_][A-Za-z_0-9]*(\.[A-Za-z_0-9]+)?", spelling) is not None
 
 
@@ -91,20 +91,20 @@ def _unary(
     sympy: str = "",
     **more: Any,
 ) -> Op:
-    """A row whose unfilled spellings are the operation's own name."""
+    """A row whose spellings default to the operation's name."""
     domain = (more.pop("domain", _REAL),)
     spellings = (numpy or name, torch or name, llvm or name, triton or f"tl.{name}", sympy or name)
     return Op(name, (derivative,), *spellings, domain, **more)
 
 
-# Written so that NaN stays NaN; and a slope as a selection, not a factor: 0 times an infinite slope is no 0.
+# NaN stays NaN. A slope is a selection, not a factor: 0 times an infinite slope is not 0.
 _RECT = "where(a < 0, 0, a)"
 _RECT_SLOPE = "where(a < 0, 0, 1)"
 _STEP = "where(a < 0, 0, where(a >= 0, 1, a))"
 _SIGN = "where(a > 0, 1, where(a < 0, -1, a + 0))"  # torch's own gives 0 for NaN; -0 becomes 0
 
-# Where 1 + a is rounded, the logarithm belongs to what it was rounded to: the quotient makes up for that.
-# Where 1 + a is exact, or infinite, the logarithm is right as it is.
+# Where 1 + a is rounded, its logarithm is that of the rounded number, and the quotient corrects it. Where
+# 1 + a is exact or infinite, the logarithm is right as it is.
 _LOG1P = "where(1 + a == 1, a, where((1 + a) - 1 == a, log(1 + a), log(1 + a)*(a/((1 + a) - 1))))"
 _SECH = "2*exp(-abs(a))/(1 + exp(-2*abs(a)))"  # so that nothing overflows where the value is small
 _SOFTPLUS = "max(a, 0) + log1p(exp(-abs(a)))"
@@ -118,7 +118,7 @@ def _exp_less_one(u: str) -> str:
     return f"where({u} == 1, 1, ({u} - 1)/log({u}))"
 
 
-# Triton has neither of these. The first form keeps its digits near 0, the second does not overflow early.
+# Triton lacks sinh, cosh, tanh. The first form keeps its digits near 0, the second does not overflow early.
 _HALF = "exp(0.5*abs(a))"
 _WHOLE = f"({_HALF}*{_HALF})"
 _TRITON_COSH = f"0.5*{_HALF}*{_HALF} + 0.5/{_WHOLE}"
@@ -201,11 +201,11 @@ _ROWS = (
 
 
 def check(rows: Iterable[Op]) -> Mapping[str, Op]:
-    """The rows by name. Refuses a hole: a missing spelling, derivative or test domain; and a name twice."""
+    """The rows by name. Raises `ValueError` for a missing spelling, derivative or domain, or a duplicate."""
     table: dict[str, Op] = {}
     for row in rows:
         if row.name in table:
-            raise ValueError(f"operation {row.name!r} stands twice in the table")
+            raise ValueError(f"operation {row.name!r} is in the table twice")
         missing = [backend for backend in BACKENDS if not row.spelling(backend)]
         if missing:
             raise ValueError(f"operation {row.name!r} has no spelling for {', '.join(missing)}")

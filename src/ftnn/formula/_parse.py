@@ -1,21 +1,20 @@
-"""Text → expression, through Python's `ast` and a whitelist: never `eval`, never `sympify`.
+"""Text → expression, through Python's `ast` and a whitelist.
 
-SymPy's own parser would read `beta`, `E`, `I`, `S` or `N` as its functions and constants; here they are the
-user's.
+Formulas are parsed, never evaluated, so untrusted formulas are safe. SymPy's parser would call `eval`, and
+would read `beta`, `E`, `I`, `S` or `N` as its own functions and constants; here they are parameters.
 """
 
 from __future__ import annotations
 
 import ast
 import math
-import operator
 import warnings
-from collections.abc import Callable
 from difflib import get_close_matches
-from typing import Any
+from functools import reduce
 
 from ftnn.errors import FormulaError
 from ftnn.formula._expr import Call, Expr, Number, call, number, symbol, written_out
+from ftnn.formula._numbers import compute
 from ftnn.formula._ops import FUNCTIONS, OPS
 
 MAX_CHARACTERS = 4_000
@@ -67,23 +66,16 @@ _FORBIDDEN: dict[type[ast.AST], str] = {
     ast.Not: "not",
     ast.Invert: "~",
 }
-_ARITHMETIC: dict[str, Callable[..., Any]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "div": operator.truediv,
-    "pow": math.pow,
-    "neg": operator.neg,
-}
+_ARITHMETIC = frozenset(("add", "sub", "mul", "div", "pow", "neg"))
 
 
 def parse(text: str, *, limited: bool = True, rule: bool = False) -> Expr:
-    """The expression that `text` spells, exactly as written.
+    """`text` as an expression, exactly as written.
 
     **Arguments:**
 
     - `text`: the formula.
-    - `limited`: refuse what is longer than a person writes. Only texts that ftnn itself composed are not.
+    - `limited`: refuse very long formulas. False only for texts that ftnn composed.
     - `rule`: whether it is a rule of the table of operations, where `where(a, …)` takes its condition as `a`.
 
     Raises [`ftnn.errors.FormulaError`][], which quotes the text and marks the place.
@@ -96,17 +88,17 @@ def parse(text: str, *, limited: bool = True, rule: bool = False) -> Expr:
             text=text,
             start=MAX_CHARACTERS,
         )
-    # Positions stay what they are in the user's text: one space for each line break or tab.
+    # One space for each line break or tab, so that positions are those of the user's text.
     flat = "".join(" " if c in "\n\r\t" else c for c in text)
     for place, character in enumerate(flat):
         if character in "#\\" or not (character.isascii() and character.isprintable()):
-            hint = " (letters that only look like ASCII are other letters)" if not character.isascii() else ""
+            hint = " (it may look like ASCII, but is not)" if not character.isascii() else ""
             raise FormulaError(
                 f"the character {character!r} is not allowed{hint}; {_ALLOWED}", text=text, start=place
             )
     if not flat.strip():
         raise FormulaError(f"the formula is empty; {_ALLOWED}", text=text)
-    indent = len(flat) - len(flat.lstrip())  # Python would take leading spaces for an indented block
+    indent = len(flat) - len(flat.lstrip())  # Python would read leading spaces as an indented block
     tree = _python(flat.strip(), text, indent)
     count = sum(1 for node in ast.walk(tree) if isinstance(node, ast.expr))
     if limited and count > MAX_NODES:
@@ -117,7 +109,7 @@ def parse(text: str, *, limited: bool = True, rule: bool = False) -> Expr:
         expr = _Reader(text, indent, rule).read(tree)
     except RecursionError:
         raise FormulaError(_TOO_DEEP, text=text, end=len(text)) from None
-    # A chained comparison repeats what is chosen where it fails: nested, they would grow without bound.
+    # A chained comparison repeats its else branch for each comparison: nested, it would grow exponentially.
     if (size := written_out(expr)) > max(MAX_NODES, count):
         raise FormulaError(
             f"the formula has {size} nodes when its chained comparisons are written out; "
@@ -134,14 +126,11 @@ _TOO_DEEP = "the formula is nested too deeply, or has a number that is too long"
 def _python(source: str, text: str, indent: int) -> ast.expr:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python warns of `1if` and the like, which are refused anyway
+            warnings.simplefilter("ignore")  # Python warns about `1if` and the like, which are refused anyway
             return ast.parse(source, mode="eval").body
     except SyntaxError as error:
-        first, behind = (
-            error.offset or len(source) + 1,
-            error.end_offset or 0,
-        )  # no place: the text ends too soon
-        start, end = indent + first - 1, indent + max(first + 1, behind) - 1
+        first = error.offset or len(source) + 1  # no offset: the text ends too soon
+        start, end = indent + first - 1, indent + max(first + 1, error.end_offset or 0) - 1
         raise FormulaError(
             f"this is not a formula: {error.msg}; {_ALLOWED}", text=text, start=start, end=end
         ) from None
@@ -150,7 +139,7 @@ def _python(source: str, text: str, indent: int) -> ast.expr:
 
 
 class _Reader:
-    """Walks Python's syntax tree; remembers the text for its errors."""
+    """Walks Python's syntax tree; keeps the text for error messages."""
 
     def __init__(self, text: str, indent: int, rule: bool):
         self.text = text
@@ -171,7 +160,7 @@ class _Reader:
             case ast.Name(id=name):
                 if name in FUNCTIONS:
                     raise self.error(
-                        node, f"{name} is a function: write {name}(…); it cannot be a parameter's name"
+                        node, f"{name} is a function: write {name}(…); a parameter cannot have this name"
                     )
                 return symbol(name)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
@@ -184,7 +173,7 @@ class _Reader:
             case ast.Call():
                 return self.finite(node, self.call(node))
             case ast.Compare():
-                raise self.error(node, "a comparison stands only as the condition of where(condition, a, b)")
+                raise self.error(node, "a comparison can only be the condition of where(condition, a, b)")
             case _:
                 kind = type(node.op) if isinstance(node, ast.UnaryOp | ast.BinOp) else type(node)
                 what = _FORBIDDEN.get(kind, kind.__name__)
@@ -193,10 +182,10 @@ class _Reader:
     def number(self, node: ast.expr, value: object) -> Expr:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.error(node, f"{value!r} is not a number; {_ALLOWED}")
-        return self.finite(node, Number(value)) if _float(value) is None else number(value)
+        return self.finite(node, Number(value)) if math.isinf(_as_float(value)) else number(value)
 
     def finite(self, node: ast.expr, expr: Expr) -> Expr:
-        """`expr`, unless it is a number that no float64 holds. Towers such as 9**9**9 are never computed."""
+        """`expr`, unless it is a number beyond float64. Towers such as 9**9**9 are never computed."""
         value = _constant(expr)
         if value is not None and math.isinf(value):
             raise self.error(node, "this number is too large: at most 1.8e308 is allowed")
@@ -207,8 +196,8 @@ class _Reader:
             raise self.error(node.func, f"only a named function can be called; {_ALLOWED}")
         name = node.func.id
         if name not in FUNCTIONS:
-            near = get_close_matches(name, FUNCTIONS, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            close = get_close_matches(name, FUNCTIONS, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
             raise self.error(node.func, f"{name} is not a function and cannot be called{hint} ({_ALLOWED})")
         if node.keywords:
             raise self.error(
@@ -221,10 +210,7 @@ class _Reader:
         if name in ("min", "max"):
             if len(node.args) < 2:
                 raise self.error(node, f"{name}(…) takes at least 2 arguments, not {len(node.args)}")
-            first, *rest = (self.read(arg) for arg in node.args)
-            for other in rest:
-                first = call(name, first, other)
-            return first
+            return reduce(lambda a, b: call(name, a, b), map(self.read, node.args))
         if len(node.args) != arity:
             raise self.error(
                 node, f"{name}(…) takes {arity} argument{'s'[: arity != 1]}, not {len(node.args)}"
@@ -251,31 +237,21 @@ class _Reader:
         return result
 
 
-def _float(value: int | float) -> float | None:
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None
-
-
 def _constant(expr: Expr) -> float | None:
-    """The value of a number written with + - * / **, infinite where it leaves float64; None if it is none."""
+    """The value of a number written with + - * / **, infinite beyond float64; None if it is not a number."""
     match expr:
         case Number(value):
-            found = _float(value)
-            return math.inf if found is None else found
+            return _as_float(value)
         case Call(op, args) if op in _ARITHMETIC:
-            values: list[float] = []
-            for arg in args:
-                found = _constant(arg)
-                if found is None:
-                    return None
-                values.append(found)
-            try:
-                return _ARITHMETIC[op](*values)
-            except OverflowError:
-                return math.inf
-            except (ValueError, ZeroDivisionError):
-                return None
+            values = [_constant(arg) for arg in args]
+            numbers = [value for value in values if value is not None]
+            return compute(op, *numbers) if len(numbers) == len(values) else None
         case _:
             return None
+
+
+def _as_float(value: int | float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf

@@ -1,4 +1,4 @@
-"""Expressions as SymPy's, for people: printing, LaTeX, and algebra of their own."""
+"""Expression → SymPy, for printing, LaTeX, and the user's own algebra."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from ftnn.formula._numpy import evaluate
 from ftnn.formula._ops import OPS
 
 MAX_WRITTEN, MAX_DEPTH = 5_000, 100
-"""Operations, numbers and names, and operations within each other: more than any reader takes, and about what
-SymPy prints within a second and Python's stack."""
+"""Operations, numbers and names, and how deeply operations are nested: more than anyone reads, and about what
+SymPy prints within a second and within Python's stack."""
 MAX_NESTED, MAX_CHOICES, MAX_SIMPLIFIED = 3, 3, 200
-"""Functions within functions, selections, and nodes up to which SymPy simplifies what it gets. Beyond, its
-questions about an argument (is tanh(tanh(tanh(x))) real? which of these is larger?) take time that doubles
-with every level, or grows with the square of their number."""
+"""Nested functions, selections, and nodes up to which SymPy simplifies. Beyond, its questions about arguments
+(is tanh(tanh(tanh(x))) real? which of these is larger?) take time that doubles with every level, or grows
+with the square of their number."""
 MAX_POWER = 64
-"""The power up to which SymPy multiplies out, exactly: of (2*x)**1000000 it would compute all digits."""
+"""The power up to which SymPy multiplies out, exactly: for (2*x)**1000000 it would compute all digits."""
 _CHOICES = ("where", "min", "max", "abs", "sign")
 
 
 def to_sympy(expr: Expr) -> Any:
-    """`expr` in SymPy's functions. Names become plain symbols, whatever they are called.
+    """`expr` in SymPy's functions. All names become plain symbols.
 
-    Raises `FtnnError` if it is too large to be written out, or nothing that SymPy knows.
+    Raises `FtnnError` if it is too large to be written out, or SymPy cannot express it.
     """
     lowered = lower(expr, "sympy")
     size, depth = written_out(lowered), _depth(lowered)
@@ -44,24 +44,24 @@ def to_sympy(expr: Expr) -> Any:
     for simplify in (True, False) if _is_simple(lowered, size) else (False,):
         try:
             with sympy.evaluate(simplify):
-                found = _built(lowered)
-            str(found)  # some fail only when they are printed
-            return found
-        except Exception as error:  # whatever SymPy raises where a number is not real, or not finite
+                converted = _convert(lowered)
+            str(converted)  # some fail only when printed
+            return converted
+        except Exception as error:  # whatever SymPy raises if a number is not real or not finite
             reasons.append(error)
-    raise FtnnError(f"SymPy has no expression for it: {reasons[-1]!r}") from reasons[-1]
+    raise FtnnError(f"SymPy cannot express it: {reasons[-1]!r}") from reasons[-1]
 
 
-def to_latex(found: Any) -> str:
+def to_latex(expr: Any) -> str:
     """A SymPy expression in LaTeX."""
     try:
-        return _Printer().doprint(found)
+        return _Printer().doprint(expr)
     except Exception as error:  # as above
         raise FtnnError(f"SymPy cannot write it in LaTeX: {error!r}") from error
 
 
 class _Printer(LatexPrinter):
-    """SymPy's, which fails at powers of selections."""
+    """SymPy's printer, which fails at powers of selections."""
 
     def _print_Piecewise(self, expr: Any, exp: str | None = None) -> str:
         text: str = super()._print_Piecewise(expr)
@@ -69,7 +69,7 @@ class _Printer(LatexPrinter):
 
 
 def _is_simple(lowered: Expr, size: int) -> bool:
-    """Whether SymPy simplifies it within moments."""
+    """Whether SymPy simplifies it quickly."""
     calls = [part for part in postorder(lowered) if isinstance(part, Call)]
     return (
         size <= MAX_SIMPLIFIED
@@ -80,24 +80,24 @@ def _is_simple(lowered: Expr, size: int) -> bool:
     )
 
 
-def _built(lowered: Expr) -> Any:
-    done: dict[Expr, Any] = {}
+def _convert(lowered: Expr) -> Any:
+    converted: dict[Expr, Any] = {}
     for part in postorder(lowered):
         match part:
             case Number(value):
-                done[part] = sympy.pi if value == math.pi else sympy.sympify(value)
+                converted[part] = sympy.pi if value == math.pi else sympy.sympify(value)
             case Symbol(name):
-                done[part] = sympy.Symbol(name)
+                converted[part] = sympy.Symbol(name)
             case Call(op) if not part.names and not OPS[op].is_comparison:
-                # Beyond float64, as exp(1e39) or sqrt(-1): what we compute, not what SymPy makes of it.
-                done[part] = sympy.sympify(float(evaluate(part, {})))
+                # Such as exp(1e39) or sqrt(-1): the inf or NaN that we compute, not SymPy's own answer.
+                converted[part] = sympy.sympify(float(evaluate(part, {})))
             case _:
-                done[part] = _apply(OPS[part.op].sympy, [done[arg] for arg in part.args])
-    return done[lowered]
+                converted[part] = _apply(OPS[part.op].sympy, [converted[arg] for arg in part.args])
+    return converted[lowered]
 
 
 def _power(expr: Expr) -> float:
-    """The highest power that anything is raised to, by all powers around it together."""
+    """The highest power that anything is raised to, counting nested powers as their product."""
     power: dict[Expr, float] = {}
     for part in postorder(expr):
         power[part] = max((power[arg] for arg in part.args), default=1.0) if isinstance(part, Call) else 1.0
@@ -110,15 +110,15 @@ _FLAT = {"add": "sum", "sub": "sum", "mul": "product"}
 
 
 def _depth(expr: Expr, *, functions: bool = False) -> int:
-    """How many operations (or functions alone) stand within each other, at most; a sum in a sum is one."""
+    """How deeply operations (or functions only) are nested; a sum within a sum counts once."""
     depth: dict[Expr, int] = {}
     for part in postorder(expr):
         depth[part] = 0
         if isinstance(part, Call):
             for arg in part.args:
-                flat = isinstance(arg, Call) and part.op in _FLAT and _FLAT.get(arg.op) == _FLAT[part.op]
-                counts = OPS[part.op].is_callable if functions else not flat
-                depth[part] = max(depth[part], depth[arg] + counts)
+                is_flat = isinstance(arg, Call) and part.op in _FLAT and _FLAT.get(arg.op) == _FLAT[part.op]
+                is_level = OPS[part.op].is_callable if functions else not is_flat
+                depth[part] = max(depth[part], depth[arg] + is_level)
     return depth[expr]
 
 
@@ -132,10 +132,10 @@ def _apply(native: str, args: list[Any]) -> Any:
             return a if condition else b
         if sympy.core.parameters.global_parameters.evaluate:
             return sympy.Piecewise((a, condition), (b, True))
-        # Its constructors simplify conditions all the same, and fail at some.
+        # The constructors simplify conditions even so, and fail at some.
         pairs = (sympy.Tuple.__new__(ExprCondPair, *pair) for pair in ((a, condition), (b, sympy.true)))
         return sympy.Basic.__new__(sympy.Piecewise, *pairs)
-    if native in ("Add", "operator.sub"):  # flat, even where SymPy is not to evaluate
+    if native in ("Add", "operator.sub"):  # flat, even when SymPy does not evaluate
         first, second = args
         second = second if native == "Add" else -second
         return sympy.Add(*(first.args if isinstance(first, sympy.Add) else (first,)), second)
@@ -144,5 +144,5 @@ def _apply(native: str, args: list[Any]) -> Any:
         return sympy.Mul(*(first.args if isinstance(first, sympy.Mul) else (first,)), second)
     module, _, name = native.rpartition(".")
     if name in _RELATIONS and sympy.nan in args:
-        return sympy.true if name == "Ne" else sympy.false  # NaN compares as nothing
+        return sympy.true if name == "Ne" else sympy.false  # as NaN compares
     return getattr(operator if module else sympy, name)(*args)

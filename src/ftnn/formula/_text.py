@@ -13,14 +13,15 @@ _COMPARISON, _ATOM = 1, 9
 
 
 def to_text(expr: Expr) -> str:
-    """`expr` as a formula with as few parentheses as needed."""
-    done: dict[Expr, tuple[str, int]] = {}
+    """`expr` as a formula, with no more parentheses than needed."""
+    texts: dict[Expr, tuple[str, int]] = {}
     for part in postorder(expr):
-        done[part] = _one(part, done)
-    return done[expr][0]
+        texts[part] = _part_text(part, texts)
+    return texts[expr][0]
 
 
-def _one(expr: Expr, done: dict[Expr, tuple[str, int]]) -> tuple[str, int]:
+def _part_text(expr: Expr, texts: dict[Expr, tuple[str, int]]) -> tuple[str, int]:
+    """The text of a part and how tightly it binds, from those of its arguments."""
     if isinstance(expr, Number):
         text = "pi" if expr.value == math.pi else repr(expr.value)
         return text, _BINDS["neg"] if text.startswith("-") else _ATOM
@@ -28,18 +29,18 @@ def _one(expr: Expr, done: dict[Expr, tuple[str, int]]) -> tuple[str, int]:
         return expr.name, _ATOM
     row = OPS[expr.op]
     if row.is_callable:
-        return f"{expr.op}({', '.join(done[arg][0] for arg in expr.args)})", _ATOM
+        return f"{expr.op}({', '.join(texts[arg][0] for arg in expr.args)})", _ATOM
     binds = _COMPARISON if row.is_comparison else _BINDS[expr.op]
     if expr.op == "neg":
-        return "-" + _inside(done[expr.args[0]], binds), binds
+        return "-" + _parenthesised(texts[expr.args[0]], binds), binds
     left, right = expr.args
     # The right side of - and / and the left side of ** bind one tighter: a - (b - c), (a**b)**c.
-    first = _inside(done[left], binds + (expr.op == "pow"))
-    second = _inside(done[right], binds + (expr.op in ("sub", "div", "add", "mul")))
+    first = _parenthesised(texts[left], binds + (expr.op == "pow"))
+    second = _parenthesised(texts[right], binds + (expr.op in ("sub", "div", "add", "mul")))
     space = "" if expr.op in ("mul", "div", "pow") else " "
     return f"{first}{space}{row.symbol}{space}{second}", binds
 
 
-def _inside(part: tuple[str, int], binds: int) -> str:
-    text, own = part
-    return text if own >= binds else f"({text})"
+def _parenthesised(part: tuple[str, int], binds: int) -> str:
+    text, own_binds = part
+    return text if own_binds >= binds else f"({text})"

@@ -1,4 +1,4 @@
-"""Looking inside: what connections became, and networks without the dead ones."""
+"""Looking inside networks: dead and sleeping connections, pruning, plots, and formulas."""
 
 from ftnn.inspect._census import Census as Census
 from ftnn.inspect._census import Counts as Counts

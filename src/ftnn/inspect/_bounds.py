@@ -1,19 +1,20 @@
-"""Between which values an expression stays for every finite input: interval arithmetic.
+"""Bounds of an expression over all finite inputs, by interval arithmetic.
 
-Trying out inputs can miss a narrow bump, or a rectifier that opens at x = 1e6; bounds miss nothing. They may
-be too wide (x - x is not found to be 0), so what follows from them is true, but not all that is true follows.
+Trying inputs can miss a narrow bump, or a rectifier that opens at x = 1e6; bounds miss nothing. They may be
+too wide (those of x - x are not 0), so whatever they prove is true, but they do not prove everything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from ftnn.formula._derive import rule
-from ftnn.formula._expr import INPUT, Expr, Number, Symbol, postorder
+from ftnn.formula._expr import INPUT, Call, Expr, Number, Symbol, postorder
 from ftnn.formula._ops import ARGUMENTS, OPS
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -21,16 +22,16 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """lo ≤ value ≤ hi, elementwise; a comparison is 1 where it holds and 0 where not."""
+    """lo ≤ value ≤ hi, elementwise; a comparison is 1 if it holds, else 0."""
 
     lo: Array
     hi: Array
     sure: Array
-    """Whether the value is a finite number for every finite input, but for overflow: no pole, no NaN."""
+    """Whether the value is finite for every finite input, except for overflow: no pole, no NaN."""
 
     @property
     def constant(self) -> Array:
-        """Where the value is one and the same for every input."""
+        """Where the value is the same for every input."""
         return self.sure & (self.lo == self.hi)
 
     @property
@@ -48,41 +49,41 @@ ANY_INPUT = between(-np.inf, np.inf)
 
 
 def bounds(expr: Expr, values: Mapping[str, Any], x: Bounds = ANY_INPUT) -> Bounds:
-    """The bounds of `expr` over the inputs `x`, for parameters and constants given as arrays."""
-    known = {name: _point(np.asarray(value, dtype=np.float64)) for name, value in values.items()}
+    """The bounds of `expr` over the inputs `x`; `values` has the parameters and constants as arrays."""
+    points = {name: _point(np.asarray(value, dtype=np.float64)) for name, value in values.items()}
     with np.errstate(all="ignore"):
-        return _evaluate(expr, {INPUT: x, **known})
+        return _evaluate(expr, {INPUT: x, **points})
 
 
-def _evaluate(expr: Expr, known: Mapping[str, Bounds]) -> Bounds:
-    done: dict[Expr, Bounds] = {}
+def _evaluate(expr: Expr, arguments: Mapping[str, Bounds]) -> Bounds:
+    parts: dict[Expr, Bounds] = {}
     for part in postorder(expr):
         match part:
             case Number(value):
-                done[part] = _point(np.float64(value))
+                parts[part] = _point(np.float64(value))
             case Symbol(name):
-                done[part] = known[name]
-            case _:
-                args = [done[arg] for arg in part.args]
-                own = RULES.get(part.op)
-                if own is not None:
-                    done[part] = _tidy(own(*args))
+                parts[part] = arguments[name]
+            case Call(op, args):
+                arg_bounds = [parts[arg] for arg in args]
+                if op in RULES:
+                    parts[part] = _tidy(RULES[op](*arg_bounds))
                 else:  # spelled in other operations
-                    given: dict[str, Bounds] = dict(zip(ARGUMENTS, args, strict=False))
-                    done[part] = _evaluate(rule(OPS[part.op].numpy), given)
-    return done[expr]
+                    parts[part] = _evaluate(
+                        rule(OPS[op].numpy), dict(zip(ARGUMENTS, arg_bounds, strict=False))
+                    )
+    return parts[expr]
 
 
 def _point(value: Any) -> Bounds:
     return _tidy(Bounds(value, value, np.isfinite(value)))
 
 
-def _tidy(found: Bounds) -> Bounds:
-    """What is not a number may be any; what is infinite on both sides is not finite."""
-    lost = np.isnan(found.lo) | np.isnan(found.hi)
-    endless = (found.lo == found.hi) & np.isinf(found.lo)
+def _tidy(raw: Bounds) -> Bounds:
+    """`raw` with NaN replaced by no bound; where both bounds are NaN or the same infinity, it is not sure."""
+    unknown = np.isnan(raw.lo) | np.isnan(raw.hi)
+    infinite = (raw.lo == raw.hi) & np.isinf(raw.lo)
     return Bounds(
-        np.where(lost, -np.inf, found.lo), np.where(lost, np.inf, found.hi), found.sure & ~lost & ~endless
+        np.where(unknown, -np.inf, raw.lo), np.where(unknown, np.inf, raw.hi), raw.sure & ~unknown & ~infinite
     )
 
 
@@ -100,13 +101,10 @@ def _neg(a: Bounds) -> Bounds:
 
 def _mul(a: Bounds, b: Bounds) -> Bounds:
     def times(x: Array, y: Array) -> Array:
-        return np.where((x == 0) | (y == 0), 0.0, x * y)  # an infinite bound is never reached: 0·∞ is 0
+        return np.where((x == 0) | (y == 0), 0.0, x * y)  # infinite bounds are never reached: 0·∞ is 0
 
     corners = [times(x, y) for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
-    lo, hi = corners[0], corners[0]
-    for corner in corners[1:]:
-        lo, hi = np.minimum(lo, corner), np.maximum(hi, corner)
-    return Bounds(lo, hi, a.sure & b.sure)
+    return Bounds(reduce(np.minimum, corners), reduce(np.maximum, corners), a.sure & b.sure)
 
 
 def _div(a: Bounds, b: Bounds) -> Bounds:
@@ -116,33 +114,32 @@ def _div(a: Bounds, b: Bounds) -> Bounds:
 
 
 def _pow(a: Bounds, b: Bounds) -> Bounds:
-    """By a whole number, or of what is positive; of two points; else it may be anything."""
+    """Bounded for whole exponents, for bases ≥ 0, and for single points; else anything."""
     n = b.lo
-    fixed = b.constant
-    whole, even = fixed & (n == np.floor(n)), np.fmod(n, 2) == 0
-    pole = (n < 0) & (a.lo <= 0) & (a.hi >= 0)
-    size = _size(a)
-    base = Bounds(np.where(even, size.lo, a.lo), np.where(even, size.hi, a.hi), a.sure)
-    ends = np.power(base.lo, n), np.power(base.hi, n)  # rising or falling, between the two
-    good = (whole & ~pole) | (fixed & (a.lo >= 0) & ~pole) | (fixed & a.constant)
+    is_fixed = b.constant
+    is_whole, is_even = is_fixed & (n == np.floor(n)), np.fmod(n, 2) == 0
+    has_pole = (n < 0) & (a.lo <= 0) & (a.hi >= 0)
+    size = _abs(a)
+    ends = np.power(np.where(is_even, size.lo, a.lo), n), np.power(np.where(is_even, size.hi, a.hi), n)
+    is_bounded = ((is_whole | (is_fixed & (a.lo >= 0))) & ~has_pole) | (is_fixed & a.constant)
     return Bounds(
-        np.where(good, np.minimum(*ends), -np.inf),
-        np.where(good, np.maximum(*ends), np.inf),
-        a.sure & b.sure & good,
+        np.where(is_bounded, np.minimum(*ends), -np.inf),  # monotonic between its ends
+        np.where(is_bounded, np.maximum(*ends), np.inf),
+        a.sure & b.sure & is_bounded,
     )
 
 
-def _size(a: Bounds) -> Bounds:
+def _abs(a: Bounds) -> Bounds:
     low, high = np.abs(a.lo), np.abs(a.hi)
     crosses = (a.lo <= 0) & (a.hi >= 0)
     return Bounds(np.where(crosses, 0.0, np.minimum(low, high)), np.maximum(low, high), a.sure)
 
 
-def _rising(function: Callable[[Array], Array], above: float = -np.inf, *, reached: bool = True) -> Any:
-    """A function that never falls, defined above a number (and there too, if that is reached)."""
+def _rising(function: Callable[[Array], Array], least: float = -np.inf, *, is_open: bool = False) -> Any:
+    """A function that never falls, defined from `least` on (or above it, if the domain is open)."""
 
     def apply(a: Bounds) -> Bounds:
-        inside = a.lo >= above if reached else a.lo > above
+        inside = a.lo > least if is_open else a.lo >= least
         return Bounds(
             np.where(inside, function(a.lo), -np.inf),
             np.where(inside, function(a.hi), np.inf),
@@ -152,31 +149,27 @@ def _rising(function: Callable[[Array], Array], above: float = -np.inf, *, reach
     return apply
 
 
-def _wave(function: Callable[[Array], Array]) -> Any:
+def _periodic(function: Callable[[Array], Array], most: float, *, has_poles: bool = False) -> Any:
+    """A function that is known at a single point, and otherwise only to be at most `most` in size."""
+
     def apply(a: Bounds) -> Bounds:
-        here = function(a.lo)
-        return Bounds(np.where(a.constant, here, -1.0), np.where(a.constant, here, 1.0), a.sure)
+        value = function(a.lo)
+        sure = a.sure & a.constant if has_poles else a.sure
+        return Bounds(np.where(a.constant, value, -most), np.where(a.constant, value, most), sure)
 
     return apply
 
 
-def _tan(a: Bounds) -> Bounds:
-    here = np.tan(a.lo)
-    return Bounds(
-        np.where(a.constant, here, -np.inf), np.where(a.constant, here, np.inf), a.sure & a.constant
-    )
-
-
-def _truth(true: Array, false: Array, a: Bounds, b: Bounds) -> Bounds:
-    return Bounds(np.where(true, 1.0, 0.0), np.where(false, 0.0, 1.0), a.sure & b.sure)
+def _comparison(always: Array, never: Array, a: Bounds, b: Bounds) -> Bounds:
+    return Bounds(np.where(always, 1.0, 0.0), np.where(never, 0.0, 1.0), a.sure & b.sure)
 
 
 def _lt(a: Bounds, b: Bounds) -> Bounds:
-    return _truth(a.hi < b.lo, a.lo >= b.hi, a, b)
+    return _comparison(a.hi < b.lo, a.lo >= b.hi, a, b)
 
 
 def _le(a: Bounds, b: Bounds) -> Bounds:
-    return _truth(a.hi <= b.lo, a.lo > b.hi, a, b)
+    return _comparison(a.hi <= b.lo, a.lo > b.hi, a, b)
 
 
 def _gt(a: Bounds, b: Bounds) -> Bounds:
@@ -188,7 +181,7 @@ def _ge(a: Bounds, b: Bounds) -> Bounds:
 
 
 def _eq(a: Bounds, b: Bounds) -> Bounds:
-    return _truth(a.constant & b.constant & (a.lo == b.lo), (a.hi < b.lo) | (a.lo > b.hi), a, b)
+    return _comparison(a.constant & b.constant & (a.lo == b.lo), (a.hi < b.lo) | (a.lo > b.hi), a, b)
 
 
 def _ne(a: Bounds, b: Bounds) -> Bounds:
@@ -197,11 +190,11 @@ def _ne(a: Bounds, b: Bounds) -> Bounds:
 
 
 def _where(condition: Bounds, a: Bounds, b: Bounds) -> Bounds:
-    """A branch that is never taken does not count, whatever it is."""
-    first, second = condition.sure & (condition.lo > 0), condition.sure & (condition.hi <= 0)
+    """A branch that is never taken does not count."""
+    always, never = condition.sure & (condition.lo > 0), condition.sure & (condition.hi <= 0)
 
-    def pick(one: Array, other: Array, both: Array) -> Array:
-        return np.where(first, one, np.where(second, other, both))
+    def pick(from_a: Array, from_b: Array, from_both: Array) -> Array:
+        return np.where(always, from_a, np.where(never, from_b, from_both))
 
     return Bounds(
         pick(a.lo, b.lo, np.minimum(a.lo, b.lo)),
@@ -220,7 +213,7 @@ def _max(a: Bounds, b: Bounds) -> Bounds:
 
 def _special(name: str) -> Callable[[Array], Array]:
     def apply(a: Array) -> Array:
-        from scipy import special  # only where a formula has it: it takes a while to load
+        from scipy import special  # slow to load, so only if a formula needs it
 
         return getattr(special, name)(a)
 
@@ -228,7 +221,7 @@ def _special(name: str) -> Callable[[Array], Array]:
 
 
 def _cosh(a: Bounds) -> Bounds:
-    size = _size(a)
+    size = _abs(a)
     return Bounds(np.cosh(size.lo), np.cosh(size.hi), a.sure)
 
 
@@ -249,14 +242,14 @@ RULES: dict[str, Callable[..., Bounds]] = {
     "ne": _ne,
     "where": _where,
     "exp": _rising(np.exp),
-    "log": _rising(np.log, 0.0, reached=False),
-    "log1p": _rising(np.log1p, -1.0, reached=False),
+    "log": _rising(np.log, 0.0, is_open=True),
+    "log1p": _rising(np.log1p, -1.0, is_open=True),
     "sqrt": _rising(np.sqrt, 0.0),
-    "abs": _size,
+    "abs": _abs,
     "sign": _rising(np.sign),
-    "sin": _wave(np.sin),
-    "cos": _wave(np.cos),
-    "tan": _tan,
+    "sin": _periodic(np.sin, 1.0),
+    "cos": _periodic(np.cos, 1.0),
+    "tan": _periodic(np.tan, np.inf, has_poles=True),
     "sinh": _rising(np.sinh),
     "cosh": _cosh,
     "tanh": _rising(np.tanh),
@@ -268,4 +261,4 @@ RULES: dict[str, Callable[..., Bounds]] = {
     "min": _min,
     "max": _max,
 }
-"""How each operation moves bounds. One that is missing is spelled in others, as NumPy has it."""
+"""The bounds of each operation. Any other is spelled in these, as for NumPy."""

@@ -1,17 +1,17 @@
 """Which connections are dead, asleep or awake.
 
-In the paper's words a connection *sleeps* where it is zero for some inputs, and is *dead* where it is zero
-for all. F06, `rect(p)*u*x`, is dead for good once p is negative: nothing is sent, and p never moves again.
-F07, with `rect_ada`, is silent then too, but p still moves, so it can revive. For any formula:
+In the paper's words a connection *sleeps* if it is zero for some inputs, and is *dead* if it is zero for all.
+F06, `rect(p)*u*x`, is dead for good once p is negative: its output is 0, and p never moves again. F07, with
+`rect_ada`, is silent then too, but p still moves, so it can revive. For any formula:
 
-- **dead**: for every finite input the same value, and no slope by x or any parameter. Neither inputs nor
-  training can change what it sends. Proved from the formula by bounds, not tried out.
-- **sleeping**, on given data: not dead, but the same value and no slope by x for every sample. Of what comes
-  in nothing goes out, and no error comes back. Other inputs, or training, may wake it.
-- **awake**: all others. One whose input never changes is awake, if its slope is not zero: the input is
-  silent, not the connection.
+- **dead**: the same value for every finite input, and no slope by x or any parameter. Neither inputs nor
+  training can change its output. This is proved from the formula by bounds, not by trying inputs.
+- **sleeping**, on given data: not dead, but the same value and no slope by x for every sample. No input gets
+  through, and no error comes back. Other inputs, or training, may wake it.
+- **awake**: all others. A connection whose input never changes is awake if its slope is not zero: the input
+  is silent, not the connection.
 
-What a rectifier does at exactly 0 is what the layer does: slope 1 by the paper's rule, so that F06 with p = 0
+A rectifier at exactly 0 counts as it does in the layer: slope 1 by the paper's rule, so that F06 with p = 0
 is not dead.
 """
 
@@ -28,32 +28,33 @@ from torch import Tensor, nn
 from ftnn.data._masked import unmasked
 from ftnn.errors import DataError, FtnnError, ShapeError
 from ftnn.formula._expr import INPUT
-from ftnn.inspect._layers import Array, Fate, Listed, described, fate, layers_of, listed
-from ftnn.kernels._evaluate import evaluate
-from ftnn.nn import Network, Transfer
+from ftnn.inspect._layers import Array, connection_list, describe, fate, layers_of
+from ftnn.kernels.eager.evaluation import evaluate
+from ftnn.nn import Network
+from ftnn.nn._feed_forward import FeedForward
 
 SAMPLES = 1024
-"""Samples that go through the network at once."""
+"""Samples in one pass through the network."""
 VALUES = 2**20
-"""Values over samples and connections that are held at once, of each of a function's derivatives."""
+"""Values (samples × connections) in memory at once, for each of a function's derivatives."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """A layer's connections. What only data can tell is None where none were given."""
+    """The connections of a layer. Counts that need data are None without data."""
 
     name: str
-    """Of the layer in its network; empty for a layer alone."""
+    """Of the layer in its network; empty for a single layer."""
     function: str
     in_features: int
     out_features: int
     connections: int
     dead: int
     silent: int
-    """Of those not dead, how many send one value whatever the input: they sleep on any data."""
+    """Of those not dead, how many have the same value for all inputs: they sleep on any data."""
     sleeping: int | None = None
     reviving: int | None = None
-    """Of those sleeping, how many have a parameter that still moves on these data."""
+    """Of those sleeping, how many have a parameter that still moves on this data."""
     awake: int | None = None
 
 
@@ -82,43 +83,41 @@ class Census(Sequence[Counts]):
         return _total([layer.awake for layer in self.layers])
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """Heads, and a row for each layer."""
+        """The header, and a row for each layer."""
         with_data = self.awake is not None
-        heads = ("layer", "function", "size", "connections", "dead")
-        heads += ("sleeping", "reviving", "awake") if with_data else ("silent",)
+        header = ("layer", "function", "size", "connections", "dead")
+        header += ("sleeping", "reviving", "awake") if with_data else ("silent",)
         rows: list[tuple[str, ...]] = []
-        for c in self.layers:
-            known = (c.dead, c.sleeping, c.reviving, c.awake) if with_data else (c.dead, c.silent)
-            shape = f"{c.in_features}→{c.out_features}"
-            counts = (_share(count or 0, c.connections) for count in known)
-            rows.append((c.name or "-", c.function, shape, f"{c.connections:,}", *counts))
-        return heads, rows
+        for layer in self.layers:
+            counts = (layer.dead, layer.sleeping, layer.reviving, layer.awake)
+            shares = (
+                _with_share(count or 0, layer.connections)
+                for count in (counts if with_data else (layer.dead, layer.silent))
+            )
+            size = f"{layer.in_features}→{layer.out_features}"
+            rows.append((layer.name or "-", layer.function, size, f"{layer.connections:,}", *shares))
+        return header, rows
 
     def __str__(self) -> str:
-        heads, rows = self.table()
-        widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-        lines = [[*heads], *map(list, rows)]
-        text = ["  ".join(_aligned(cells, widths)).rstrip() for cells in lines]
-        return "\n".join(text)
+        header, rows = self.table()
+        columns = [
+            [cell.rjust(width) if n >= 3 else cell.ljust(width) for cell in cells]
+            for n, cells in enumerate(zip(header, *rows, strict=True))
+            for width in [max(map(len, cells))]
+        ]
+        return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
-def _aligned(cells: list[str], widths: list[int]) -> list[str]:
-    return [
-        cell.ljust(width) if n < 3 else cell.rjust(width)
-        for n, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    ]
-
-
-def _share(count: int, of: int) -> str:
+def _with_share(count: int, total: int) -> str:
     if not count:
         return "0"
-    share = 100 * count / of
+    share = 100 * count / total
     return f"{count:,} ({'<1' if share < 1 else f'{share:.0f}'} %)"
 
 
 def _total(counts: list[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    present = [count for count in counts if count is not None]
+    return sum(present) if len(present) == len(counts) else None
 
 
 @torch.no_grad()
@@ -127,26 +126,26 @@ def connections(net: nn.Module, x: Any = None) -> Census:
 
     **Arguments:**
 
-    - `net`: a `Transfer`, a `Network`, or any module that has such layers and no memory. It is run as in
-        `eval()`, and left as it was.
-    - `x`: (samples, in_features), finite numbers; for a module of your own, what it takes, samples first.
-        Without data only what is true for every input is counted: `dead` and `silent`.
+    - `net`: a `Transfer`, a `Network`, or any module that contains such layers and no memory. It runs as in
+        `eval()`, and keeps its mode.
+    - `x`: (samples, in_features), finite numbers; for your own module, what it takes, samples first. Without
+        data, only `dead` and `silent` are counted, which hold for all inputs.
 
     **dead**: the same value, and no slope by x or any parameter, for every finite input: it cannot come back.
-    **sleeping**: not dead, but on these data the same value and no slope by x for every sample.
+    **sleeping**: not dead, but on this data the same value and no slope by x for every sample.
     **awake**: all others.
     """
-    watched = {name: _Watched(layer) for name, layer in layers_of(net)}
+    observers = {name: _Observer(layer) for name, layer in layers_of(net)}
     if x is not None:
         samples = _samples(net, x)
-        _run(net, samples, {name: watch.measure for name, watch in watched.items()})
-        for name, watch in watched.items():
-            if watch.range is None:
-                raise FtnnError(f"the layer {name!r} was not reached by the data: the module does not use it")
-            watch.conclude()
-        if any(len(watch.open) for watch in watched.values()):
-            _run(net, samples, {name: watch.look for name, watch in watched.items()})
-    return Census(tuple(watch.counts(name, x is not None) for name, watch in watched.items()))
+        _run(net, samples, {name: observer.extend_range for name, observer in observers.items()})
+        for name, observer in observers.items():
+            if observer.range is None:
+                raise FtnnError(f"no data reached the layer {name!r}: the module does not use it")
+            observer.apply_bounds()
+        if any(len(observer.undecided) for observer in observers.values()):
+            _run(net, samples, {name: observer.observe for name, observer in observers.items()})
+    return Census(tuple(observer.counts(name, x is not None) for name, observer in observers.items()))
 
 
 def _samples(net: nn.Module, x: Any) -> Tensor:
@@ -156,7 +155,7 @@ def _samples(net: nn.Module, x: Any) -> Tensor:
         samples = torch.as_tensor(x if isinstance(x, Tensor) else np.asarray(x)).to(first.device, first.dtype)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"x must be an array of numbers, not {type(x).__name__} ({error})") from error
-    if isinstance(net, Network | Transfer) and (samples.dim() != 2 or samples.shape[1] != net.in_features):
+    if isinstance(net, Network | FeedForward) and (samples.dim() != 2 or samples.shape[1] != net.in_features):
         raise ShapeError(
             f"x must have the shape (samples, {net.in_features}), one column for each input; "
             f"it has {tuple(samples.shape)}"
@@ -166,115 +165,115 @@ def _samples(net: nn.Module, x: Any) -> Tensor:
     if not bool(torch.isfinite(samples).all()):
         place = (~torch.isfinite(samples)).nonzero()[0].tolist()
         raise DataError(
-            f"x has a {float(samples[tuple(place)])} at {place}; only finite numbers say what sleeps: "
-            "fill in or drop such rows"
+            f"x has a {float(samples[tuple(place)])} at {place}; it must be finite: fill in or drop such rows"
         )
     return samples
 
 
-def _run(net: nn.Module, samples: Tensor, see: dict[str, Callable[[Tensor], None]]) -> None:
-    """Send the samples through `net`, and let each layer's function see what comes to it."""
-    modes = [(part, part.training) for part in net.modules()]
+def _run(net: nn.Module, samples: Tensor, observe: dict[str, Callable[[Tensor], None]]) -> None:
+    """Send the samples through `net`, and call `observe` with the inputs of each layer, (rows, in)."""
+    modes = [(module, module.training) for module in net.modules()]
 
     def hook(name: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
-        def seen(layer: nn.Module, args: tuple[Any, ...]) -> None:
+        def before_forward(layer: nn.Module, args: tuple[Any, ...]) -> None:
             rows = args[0].detach().reshape(-1, layer.in_features)
             if not bool(torch.isfinite(rows).all()):
                 raise DataError(
-                    f"the layer {name!r} gets inputs that are not finite: these data overflow the ones below"
+                    f"the layer {name!r} gets inputs that are not finite: the layers before it overflow"
                 )
-            see[name](rows)
+            observe[name](rows)
 
-        return seen
+        return before_forward
 
-    hooks = [net.get_submodule(name).register_forward_pre_hook(hook(name)) for name in see]
+    handles = [net.get_submodule(name).register_forward_pre_hook(hook(name)) for name in observe]
     try:
         net.eval()  # dropout would hide samples, and batch statistics would change
-        for part in samples.split(SAMPLES):
-            net(part)
-    except RuntimeError as error:  # torch's word for a shape that does not fit
+        for block in samples.split(SAMPLES):
+            net(block)
+    except RuntimeError as error:  # torch's error for a wrong shape
         raise ShapeError(
             f"this {type(net).__name__} does not take samples of shape {tuple(samples.shape[1:])}: {error}"
         ) from error
     finally:
-        for handle in hooks:
+        for handle in handles:
             handle.remove()
-        for part, mode in modes:
-            part.training = mode
+        for module, mode in modes:
+            module.training = mode
 
 
-class _Watched:
-    """A layer while data come to it, twice.
+class _Observer:
+    """Sees the inputs of a layer, in two passes over the data.
 
-    First the range of each input is found, and bounds over it say of most sleeping connections that they
-    sleep. Then samples are tried on those of which not all is known, which get fewer and fewer.
+    The first finds the range of each input; bounds over this range prove most sleeping connections asleep.
+    The second tries samples on the connections that are still undecided, which get fewer and fewer.
     """
 
-    def __init__(self, layer: Transfer):
+    def __init__(self, layer: FeedForward):
         self.layer = layer
-        self.list: Listed = listed(layer)
-        self.fate: Fate = fate(layer, self.list)
+        self.connections = connection_list(layer)
+        self.fate = fate(layer, self.connections)
         self.range: tuple[Tensor, Tensor] | None = None
-        """The least and the largest of each input, (in,)."""
-        self.quiet, self.awake, self.moves = (np.zeros(len(self.list), dtype=bool) for _ in range(3))
-        self.first: Tensor | None = None
-        """What each connection sent for the first sample."""
-        self.open: Array = np.flatnonzero(~self.fate.dead)
+        """The smallest and the largest value of each input, (in,)."""
+        self.quiet, self.awake, self.moves = (np.zeros(len(self.connections), dtype=bool) for _ in range(3))
+        self.first_values: Tensor | None = None
+        """The value of each connection for the first sample."""
+        self.undecided: Array = np.flatnonzero(~self.fate.dead)
 
-    def measure(self, rows: Tensor) -> None:
+    def extend_range(self, rows: Tensor) -> None:
         if len(rows):
-            found = torch.aminmax(rows, dim=0)
-            lo, hi = found if self.range is None else self.range
-            self.range = torch.minimum(found.min, lo), torch.maximum(found.max, hi)
+            block = torch.aminmax(rows, dim=0)
+            lo, hi = block if self.range is None else self.range
+            self.range = torch.minimum(block.min, lo), torch.maximum(block.max, hi)
 
-    def conclude(self) -> None:
-        """What bounds over the range of the data say."""
+    def apply_bounds(self) -> None:
+        """Decide what bounds over the range of the data prove."""
         assert self.range is not None
-        lo, hi = (bound[self.list.inputs].double().cpu().numpy() for bound in self.range)
-        here = fate(self.layer, self.list, (lo, hi))
+        lo, hi = (bound[self.connections.inputs].double().cpu().numpy() for bound in self.range)
+        here = fate(self.layer, self.connections, (lo, hi))
         self.quiet = here.dead | here.silent
-        self.open = np.flatnonzero(~self.fate.dead & ~here.dead)
+        self.undecided = np.flatnonzero(~self.fate.dead & ~here.dead)
 
-    def look(self, rows: Tensor) -> None:
+    def observe(self, rows: Tensor) -> None:
         start = 0
-        while start < len(rows) and len(self.open):
-            # Few samples while many connections are open, and more as they get fewer.
-            stop = min(len(rows), start + max(1, VALUES // len(self.open)))
-            for part in np.array_split(self.open, -(-len(self.open) // VALUES)):
-                self._look(rows[start:stop], part)
-            known = self.awake | (self.quiet & self.moves)
-            self.open = self.open[~known[self.open]]
+        while start < len(rows) and len(self.undecided):
+            # Few samples while many connections are undecided, and more as they get fewer.
+            stop = min(len(rows), start + max(1, VALUES // len(self.undecided)))
+            for indices in np.array_split(self.undecided, -(-len(self.undecided) // VALUES)):
+                self._observe(rows[start:stop], indices)
+            decided = self.awake | (self.quiet & self.moves)
+            self.undecided = self.undecided[~decided[self.undecided]]
             start = stop
 
-    def _look(self, rows: Tensor, which: Array) -> None:
-        function, places = self.layer.function, torch.from_numpy(which).to(rows.device)
-        by = (INPUT, *function.parameters)
-        exprs = (function.expr, *(function.slope(name) for name in by))
-        x = rows[:, self.list.inputs[places]]
-        value, slope, *slopes = evaluate(exprs, {INPUT: x, **self.list.pick(places)})
+    def _observe(self, rows: Tensor, indices: Array) -> None:
+        function, on_device = self.layer.function, torch.from_numpy(indices).to(rows.device)
+        exprs = (function.expr, *(function.slope(name) for name in (INPUT, *function.parameters)))
+        x = rows[:, self.connections.inputs[on_device]]
+        value, slope, *slopes = evaluate(exprs, {INPUT: x, **self.connections.pick(on_device)})
         value = value.expand(x.shape)
-        if self.first is None:
-            self.first = torch.full((len(self.list),), torch.nan, dtype=rows.dtype, device=rows.device)
-        first = self.first[places]
+        if self.first_values is None:
+            self.first_values = torch.full(
+                (len(self.connections),), torch.nan, dtype=rows.dtype, device=rows.device
+            )
+        first = self.first_values[on_device]
         first = torch.where(first.isnan(), value[0], first)
-        self.first[places] = first
+        self.first_values[on_device] = first
         wakes = ((value != first) | (slope != 0)).any(0)
         moves = torch.stack([(s.expand(x.shape) != 0).any(0) for s in slopes]).any(0)
-        # What is proved to be one value might still be computed with another rounding.
-        self.awake[which] |= wakes.cpu().numpy() & ~self.quiet[which]
-        self.moves[which] |= moves.cpu().numpy()
+        # A value that is proved constant may still differ by rounding.
+        self.awake[indices] |= wakes.cpu().numpy() & ~self.quiet[indices]
+        self.moves[indices] |= moves.cpu().numpy()
 
     def counts(self, name: str, with_data: bool) -> Counts:
         layer, dead = self.layer, self.fate.dead
         sleeping = ~dead & ~self.awake
-        seen = (int(sleeping.sum()), int((sleeping & self.moves).sum()), int(self.awake.sum()))
+        data_counts = (int(sleeping.sum()), int((sleeping & self.moves).sum()), int(self.awake.sum()))
         return Counts(
             name,
-            described(layer),
+            describe(layer),
             layer.in_features,
             layer.out_features,
-            len(self.list),
+            len(self.connections),
             int(dead.sum()),
             int(self.fate.silent.sum()),
-            *(seen if with_data else ()),
+            *(data_counts if with_data else ()),
         )

@@ -1,8 +1,7 @@
-"""The layers of functions in a module, and their connections as lists."""
+"""The layers of functions in a module, their connections as lists, and which of these are dead."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,107 +13,103 @@ from ftnn.errors import FtnnError
 from ftnn.formula import name_of
 from ftnn.formula._expr import INPUT
 from ftnn.inspect._bounds import ANY_INPUT, Array, between, bounds
-from ftnn.nn import Memory, Partial, Transfer
+from ftnn.nn import Memory, Partial
+from ftnn.nn._feed_forward import FeedForward
 
 BLOCK = 2**18
-"""Connections whose bounds are held at once."""
+"""Connections whose bounds are in memory at once."""
 
 
-def layers_of(net: nn.Module) -> list[tuple[str, Transfer]]:
+def layers_of(net: nn.Module) -> list[tuple[str, FeedForward]]:
     """Every layer of functions and its name in `net` (empty for `net` itself), in order.
 
-    Refuses what has none, and layers that remember.
+    Raises `FtnnError` if there are none, or if a layer has memory.
     """
     if not isinstance(net, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise FtnnError(f"a layer or network is looked into, not {type(net).__name__}")
-    for name, part in net.named_modules():
-        if isinstance(part, Memory):
+        raise FtnnError(f"expected a layer or network, not {type(net).__name__}")
+    for name, module in net.named_modules():
+        if isinstance(module, Memory):
             where = f"{name} of this {type(net).__name__}" if name else "this"
             raise FtnnError(
-                f"{where} is a Memory layer, whose connections depend on what they sent before, too; what "
-                "can be looked into is Transfer, Partial, Network, and modules that have these and no memory"
+                f"{where} is a Memory layer, whose connections depend on their previous values; {_SUPPORTED}"
             )
-    found = [(name, part) for name, part in net.named_modules() if isinstance(part, Transfer)]
-    if not found:
-        raise FtnnError(
-            f"this {type(net).__name__} has no layer of functions; what can be looked into is Transfer, "
-            "Partial, Network, and modules that have these"
-        )
-    return found
+    layers = [(name, module) for name, module in net.named_modules() if isinstance(module, FeedForward)]
+    if not layers:
+        raise FtnnError(f"this {type(net).__name__} has no layer of functions; {_SUPPORTED}")
+    return layers
 
 
-def described(layer: Transfer) -> str:
-    """What stands on a layer's connections: the catalogue's name and the formula, of each kind."""
+_SUPPORTED = "expected a Transfer, Partial or Network, or a module that contains these and no memory"
 
-    def one(kind: Any) -> str:
-        name = name_of(kind)
-        return kind.formula if name is None else f"{name}: {kind.formula}"
 
-    return "; ".join(map(one, layer.kinds))
+def describe(layer: FeedForward) -> str:
+    """The function of a layer: catalogue name and formula, for each kind."""
+    names = [name_of(kind) for kind in layer.kinds]
+    return "; ".join(
+        kind.formula if name is None else f"{name}: {kind.formula}"
+        for name, kind in zip(names, layer.kinds, strict=True)
+    )
 
 
 @dataclass(frozen=True)
-class Listed:
-    """A layer's connections, one after the other, in the order in which its matrices lie in memory."""
+class ConnectionList:
+    """A layer's connections, in the order in which its matrices lie in memory."""
 
     inputs: Tensor
-    """(connections,) int64, where each comes from."""
+    """(connections,) int64: the input of each."""
     outputs: Tensor
-    """(connections,) int64, where it goes."""
+    """(connections,) int64: the output of each."""
     values: dict[str, Tensor]
     """Each parameter and constant, (connections,)."""
 
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def pick(self, which: Any) -> dict[str, Tensor]:
-        return {name: value[which] for name, value in self.values.items()}
+    def pick(self, indices: Any) -> dict[str, Tensor]:
+        return {name: value[indices] for name, value in self.values.items()}
 
 
-def listed(layer: Transfer) -> Listed:
+def connection_list(layer: FeedForward) -> ConnectionList:
     names = (*layer.function.parameters, *layer.function.constants)
     values = {name: m.detach().reshape(-1) for name, m in zip(names, layer.matrices(), strict=True)}
     if isinstance(layer, Partial):
         layer.check()
-        return Listed(layer.inputs.long(), layer.outputs.long(), values)
+        return ConnectionList(layer.inputs.long(), layer.outputs.long(), values)
     device = next(iter(values.values())).device
     inputs = torch.arange(layer.in_features, device=device).repeat_interleave(layer.out_features)
     outputs = torch.arange(layer.out_features, device=device).repeat(layer.in_features)
-    return Listed(inputs, outputs, values)
+    return ConnectionList(inputs, outputs, values)
 
 
 @dataclass(frozen=True)
 class Fate:
-    """What is true of a layer's connections for all inputs of some range, (connections,) each."""
+    """Which of a layer's connections cannot respond to inputs in some range, (connections,) each."""
 
     dead: Array
-    """One value for every input, and no gradient for any."""
+    """The same value for all inputs, and no gradient for any."""
     silent: Array
-    """One value for every input, but not dead: some parameter may still move."""
+    """The same value for all inputs, but not dead: some parameter may still move."""
 
 
-def fate(layer: Transfer, connections: Listed, x: tuple[Array, Array] | None = None) -> Fate:
+def fate(layer: FeedForward, connections: ConnectionList, x: tuple[Array, Array] | None = None) -> Fate:
     """Which connections are dead or silent, proved by bounds.
 
     **Arguments:**
 
-    - `x`: the least and the largest input of each connection, (connections,) each; if not given, every finite
-        input counts.
+    - `x`: the smallest and the largest input of each connection, (connections,) each; by default, all finite
+        inputs.
     """
     function = layer.function
     dead, silent = (np.zeros(len(connections), dtype=bool) for _ in range(2))
-    for part in _blocks(len(connections)):
-        values = {n: v[part].double().cpu().numpy() for n, v in connections.values.items()}
-        range_ = ANY_INPUT if x is None else between(x[0][part], x[1][part])
-        constant = bounds(function.expr, values, range_).constant
-        constant = constant & bounds(function.slope(INPUT), values, range_).zero
+    for first in range(0, len(connections), BLOCK):
+        block = slice(first, first + BLOCK)
+        values = {n: v[block].double().cpu().numpy() for n, v in connections.values.items()}
+        inputs = ANY_INPUT if x is None else between(x[0][block], x[1][block])
+        constant = bounds(function.expr, values, inputs).constant
+        constant = constant & bounds(function.slope(INPUT), values, inputs).zero
         still = constant
         for name in function.parameters:
             if np.any(still):
-                still = still & bounds(function.slope(name), values, range_).zero
-        dead[part], silent[part] = still, constant & ~still
+                still = still & bounds(function.slope(name), values, inputs).zero
+        dead[block], silent[block] = still, constant & ~still
     return Fate(dead, silent)
-
-
-def _blocks(count: int) -> Iterator[slice]:
-    return (slice(first, min(first + BLOCK, count)) for first in range(0, count, BLOCK))

@@ -12,30 +12,30 @@ import torch
 
 from ftnn.errors import FtnnError
 from ftnn.formula._expr import INPUT, Expr, number, substitute
+from ftnn.formula._ranges import finite_interval
 from ftnn.formula._text import to_text
-from ftnn.inspect._layers import Array, Listed, described, listed
-from ftnn.inspect._written import rounded
-from ftnn.kernels._evaluate import evaluate
-from ftnn.nn import Transfer
+from ftnn.inspect._expressions import rounded
+from ftnn.inspect._layers import Array, ConnectionList, connection_list, describe
+from ftnn.kernels.eager.evaluation import evaluate
+from ftnn.nn._feed_forward import FeedForward
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SHOWN = 6
-"""Curves, unless connections are named."""
-MOST = 24
+DEFAULT_CURVES = 6
+MAX_CURVES = 24
 """More could not be told apart."""
 POINTS = 401
-COARSE, BLOCK = 65, 2**14
-"""To find the most influential connections, each is computed at so many inputs, so many at once."""
+COARSE_POINTS, BLOCK = 65, 2**14
+"""For finding the most influential connections: inputs, and connections at once."""
 # Okabe and Ito's colours, which most colour-blind people can tell apart; then again with other dashes.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D", "#8C564B")
 _DASHES = ("-", "--", ":")
 
 
 def plot(
-    layer: Transfer,
+    layer: FeedForward,
     connections: Iterable[tuple[int, int]] | None = None,
     x: tuple[float, float] = (-1.0, 1.0),
     ax: Axes | None = None,
@@ -44,131 +44,121 @@ def plot(
 
     **Arguments:**
 
-    - `layer`: a `Transfer` or `Partial`; of a network, one of `net.layers`.
-    - `connections`: pairs (output, input), as the paper indexes them, up to 24. By default the six that move
-        their output most over `x`.
+    - `layer`: a `Transfer` or `Partial`, such as one of a network's `net.layers`.
+    - `connections`: pairs (output, input), as the paper indexes them, up to 24. By default the six whose
+        value changes most over `x`.
     - `x`: the range of inputs, (low, high).
-    - `ax`: Matplotlib axes to draw into; by default a figure of its own is made, which belongs to no window.
+    - `ax`: Matplotlib axes to draw into; by default a new figure, without a window.
 
-    Returns the figure; `figure.savefig("plot.png")` keeps it.
+    Returns the figure; save it with `figure.savefig("plot.png")`.
     """
-    if not isinstance(layer, Transfer):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(layer, FeedForward):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise FtnnError(
             f"plot takes one layer, a Transfer or Partial, not {type(layer).__name__}; "
-            "of a network, take one of net.layers"
+            "for a network, pass one of net.layers"
         )
-    low, high = _range(x)
-    places = listed(layer)
-    chosen = (
-        _influential(layer, places, low, high)
-        if connections is None
-        else _numbers(layer, places, connections)
-    )
-    grid = np.linspace(low, high, POINTS)
-    curves = _curves(layer, places, chosen, grid).T
+    interval = finite_interval(x)
+    if interval is None:
+        raise FtnnError(f"the range of inputs must be (low, high), finite and low < high, not {x!r}")
+    all_connections = connection_list(layer)
+    if connections is None:
+        indices = _most_influential(layer, all_connections, interval)
+    else:
+        indices = _indices(layer, all_connections, connections)
+    grid = np.linspace(*interval, POINTS)
+    curves = _curves(layer, all_connections, indices, grid).T
     if ax is None:
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(9, 4.6), layout="constrained")
-        ax = figure.add_subplot()
-    _draw(ax, layer, places, chosen, grid, curves)
-    found: Any = ax.figure
-    return found
+        ax = Figure(figsize=(9, 4.6), layout="constrained").add_subplot()
+    _draw(ax, describe(layer), grid, curves, [_label(layer, all_connections, index) for index in indices])
+    figure: Any = ax.figure
+    return figure
 
 
-def _range(x: Any) -> tuple[float, float]:
+# --- choosing connections ---
+
+
+def _indices(
+    layer: FeedForward, all_connections: ConnectionList, pairs: Iterable[tuple[int, int]]
+) -> list[int]:
+    """The indices of (output, input) pairs in the list."""
+    checked_pairs = [_checked_pair(pair, layer) for pair in pairs]
+    if not 1 <= len(checked_pairs) <= MAX_CURVES:
+        raise FtnnError(f"expected 1 to {MAX_CURVES} connections, not {len(checked_pairs)}")
+    indices: list[int] = []
+    for output, input_ in checked_pairs:
+        matches = ((all_connections.outputs == output) & (all_connections.inputs == input_)).nonzero()
+        if not len(matches):
+            raise FtnnError(f"there is no connection {(output, input_)}: this layer is partially connected")
+        indices.append(int(matches[0]))
+    return indices
+
+
+def _checked_pair(pair: Any, layer: FeedForward) -> tuple[int, int]:
     try:
-        low, high = (float(bound) for bound in x)
+        output, input_ = map(operator.index, pair)
     except (TypeError, ValueError):
-        low = high = math.nan
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise FtnnError(f"the range of inputs must be (low, high), finite and low < high, not {x!r}")
-    return low, high
-
-
-# --- which ---
-
-
-def _numbers(layer: Transfer, places: Listed, connections: Iterable[tuple[int, int]]) -> list[int]:
-    """Where the named connections stand in the list."""
-    pairs = [_pair(given) for given in connections]
-    if not 1 <= len(pairs) <= MOST:
-        raise FtnnError(f"{len(pairs)} connections were named; allowed are 1 to {MOST}")
-    found: list[int] = []
-    for output, input_ in pairs:
-        for name, given, size in (
-            ("output", output, layer.out_features),
-            ("input", input_, layer.in_features),
-        ):
-            if not 0 <= given < size:
-                raise FtnnError(
-                    f"connection {(output, input_)}: there is no {name} {given}; allowed are 0 to {size - 1}"
-                )
-        here = ((places.outputs == output) & (places.inputs == input_)).nonzero()
-        if not len(here):
-            raise FtnnError(f"connection {(output, input_)} is not there: this layer is partially connected")
-        found.append(int(here[0]))
-    return found
-
-
-def _pair(given: Any) -> tuple[int, int]:
-    try:
-        output, input_ = map(operator.index, given)
-    except (TypeError, ValueError):
-        raise FtnnError(f"a connection is a pair (output, input) of whole numbers, not {given!r}") from None
+        raise FtnnError(f"a connection is a pair (output, input) of whole numbers, not {pair!r}") from None
+    for name, index, size in (("output", output, layer.out_features), ("input", input_, layer.in_features)):
+        if not 0 <= index < size:
+            raise FtnnError(
+                f"connection {(output, input_)}: there is no {name} {index}; expected 0 to {size - 1}"
+            )
     return output, input_
 
 
-def _influential(layer: Transfer, places: Listed, low: float, high: float) -> list[int]:
-    """Those whose value changes most over the range."""
-    grid = np.linspace(low, high, COARSE)
-    influence = np.zeros(len(places))
-    for first in range(0, len(places), BLOCK):
-        part = np.arange(first, min(first + BLOCK, len(places)))
-        values = _curves(layer, places, part, grid)
-        values = np.where(np.isfinite(values), values, 0.0)  # a pole is no influence
-        influence[part] = values.max(0) - values.min(0)
-    order = np.argsort(-influence, kind="stable")[:SHOWN]
-    return [int(c) for c in order if influence[c] > 0] or [int(c) for c in order[:1]]
+def _most_influential(
+    layer: FeedForward, all_connections: ConnectionList, interval: tuple[float, float]
+) -> list[int]:
+    """The connections whose value changes most over the range."""
+    grid = np.linspace(*interval, COARSE_POINTS)
+    influence = np.zeros(len(all_connections))
+    for first in range(0, len(all_connections), BLOCK):
+        block = np.arange(first, min(first + BLOCK, len(all_connections)))
+        values = _curves(layer, all_connections, block, grid)
+        values = np.where(np.isfinite(values), values, 0.0)  # poles do not count
+        influence[block] = values.max(0) - values.min(0)
+    order = np.argsort(-influence, kind="stable")[:DEFAULT_CURVES].tolist()
+    return [index for index in order if influence[index] > 0] or order[:1]
 
 
 @torch.no_grad()
-def _curves(layer: Transfer, places: Listed, which: Any, grid: Array) -> Array:
+def _curves(layer: FeedForward, all_connections: ConnectionList, indices: Any, grid: Array) -> Array:
     """(points, connections) in float64."""
-    rows = torch.as_tensor(np.asarray(which), device=places.inputs.device)
-    values = {name: value.double() for name, value in places.pick(rows).items()}
-    x = torch.from_numpy(grid)[:, None].to(places.inputs.device)
-    found = evaluate((layer.function.expr,), {INPUT: x, **values})[0]
-    return found.expand(len(grid), len(rows)).cpu().numpy()
+    device = all_connections.inputs.device
+    on_device = torch.as_tensor(np.asarray(indices), device=device)
+    values = {name: value.double() for name, value in all_connections.pick(on_device).items()}
+    x = torch.from_numpy(grid)[:, None].to(device)
+    (curves,) = evaluate((layer.function.expr,), {INPUT: x, **values})
+    return curves.expand(len(grid), len(on_device)).cpu().numpy()
 
 
 # --- drawing ---
 
 
-def _draw(ax: Axes, layer: Transfer, places: Listed, chosen: list[int], grid: Array, curves: Array) -> None:
+def _draw(ax: Axes, title: str, grid: Array, curves: Array, labels: list[str]) -> None:
     limits = _limits(curves)
-    for n, (c, curve) in enumerate(zip(chosen, curves, strict=True)):
+    for n, (curve, label) in enumerate(zip(curves, labels, strict=True)):
         ax.plot(
             grid,
-            _broken(curve, limits),
+            _with_gaps(curve, limits),
             _DASHES[n // len(_COLOURS) % len(_DASHES)],
             color=_COLOURS[n % len(_COLOURS)],
-            linewidth=3.2 - 1.9 * n / max(len(chosen) - 1, 1),  # one that lies on another lets it be seen
-            label=_label(layer, places, c),
+            linewidth=3.2 - 1.9 * n / max(len(curves) - 1, 1),  # so that coinciding curves stay visible
+            label=label,
         )
     if limits is not None:
         ax.set_ylim(limits)
     ax.axhline(0, color="0.8", linewidth=0.8, zorder=0)
     ax.set_xlim(grid[0], grid[-1])
     ax.set_xlabel("input x")
-    ax.set_ylabel("what the connection sends, F(x)")
-    ax.set_title(
-        described(layer) if len(described(layer)) <= 80 else described(layer)[:79] + "…", fontsize=11
-    )
+    ax.set_ylabel("output of the connection, F(x)")
+    ax.set_title(title if len(title) <= 80 else title[:79] + "…", fontsize=11)
     ax.grid(color="0.93", linewidth=0.7)
     ax.spines[["top", "right"]].set_visible(False)
-    if chosen:
-        # Beside the axes: inside, it would lie on the curves.
+    if labels:
+        # Beside the axes: inside, it would cover the curves.
         ax.legend(
             loc="center left",
             bbox_to_anchor=(1.01, 0.5),
@@ -180,7 +170,7 @@ def _draw(ax: Axes, layer: Transfer, places: Listed, chosen: list[int], grid: Ar
 
 
 def _limits(curves: Array) -> tuple[float, float] | None:
-    """What to show where a curve has a pole: it leaves the picture, so that the others can still be seen."""
+    """The limits of y if a curve has a pole, so that the other curves stay visible; else None."""
     finite = curves[np.isfinite(curves)]
     if not finite.size:
         return None
@@ -191,25 +181,24 @@ def _limits(curves: Array) -> tuple[float, float] | None:
     return lo - margin, hi + margin
 
 
-def _broken(curve: Array, limits: tuple[float, float] | None) -> Array:
-    """With a gap where it is not finite, and none of a line across a pole."""
+def _with_gaps(curve: Array, limits: tuple[float, float] | None) -> Array:
+    """The curve with gaps where it is not finite, and no line across a pole."""
     shown = np.where(np.isfinite(curve), curve, np.nan)
     if limits is not None:
-        across = (np.abs(np.diff(shown)) > (limits[1] - limits[0]) / 3) & (shown[1:] * shown[:-1] < 0)
-        shown[1:][across] = np.nan
+        crosses_pole = (np.abs(np.diff(shown)) > (limits[1] - limits[0]) / 3) & (shown[1:] * shown[:-1] < 0)
+        shown[1:][crosses_pole] = np.nan
     return shown
 
 
-def _label(layer: Transfer, places: Listed, c: int) -> str:
-    values = {
-        n: number(rounded(float(v[c]), 3)) for n, v in places.values.items() if math.isfinite(float(v[c]))
-    }
-    expr = substitute(layer.function.expr, values)
-    return f"{int(places.outputs[c])} ← {int(places.inputs[c])}:  {_typeset(expr)}"
+def _label(layer: FeedForward, all_connections: ConnectionList, index: int) -> str:
+    values = {name: float(value) for name, value in all_connections.pick(index).items()}
+    numbers = {name: number(rounded(value, 3)) for name, value in values.items() if math.isfinite(value)}
+    formula = _typeset(substitute(layer.function.expr, numbers))
+    return f"{int(all_connections.outputs[index])} ← {int(all_connections.inputs[index])}:  {formula}"
 
 
 def _typeset(expr: Expr) -> str:
-    """As Matplotlib sets mathematics, where it can; else as text."""
+    """As Matplotlib's mathematics if possible, else as text."""
     from matplotlib.mathtext import MathTextParser
 
     from ftnn.formula._sympy import to_sympy
@@ -219,6 +208,6 @@ def _typeset(expr: Expr) -> str:
 
         text = "$" + sympy.latex(to_sympy(expr), mul_symbol=r" \, ") + "$"
         MathTextParser("path").parse(text)
-    except Exception:  # cases, say, which it does not know; or whatever SymPy makes of a strange formula
+    except Exception:  # such as cases, which Matplotlib lacks; or whatever SymPy raises
         text = to_text(expr).replace("$", r"\$")
     return text if len(text) <= 120 else to_text(expr)[:59] + "…"

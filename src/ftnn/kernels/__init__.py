@@ -1,13 +1,23 @@
-"""From plans to numbers: the reference, matrix products, and generated CPU code."""
+"""From plans to numbers. Private as a whole: `ftnn.nn` is the way in.
 
-from ftnn.kernels._op import BACKENDS as BACKENDS
-from ftnn.kernels._op import Backend as Backend
-from ftnn.kernels._op import cpu_available as cpu_available
-from ftnn.kernels._op import memory_step as memory_step
-from ftnn.kernels._op import transfer as transfer
-from ftnn.kernels._operands import check_layout as check_layout
-from ftnn.kernels._partial import partial_transfer as partial_transfer
-from ftnn.kernels._partial import partial_transfer_plain as partial_transfer_plain
-from ftnn.kernels._program import program as program
-from ftnn.kernels._program import signature as signature
-from ftnn.kernels._traced import traced as traced
+program, contraction   a function as kernels see it; sums over axes whose derivatives are such sums again
+operator, contract     the torch operators and their autograd: the only door
+backends               who computes
+eager/                 plain torch: the reference, matrix products
+codegen/               expression → vector instructions
+loops/                 LLVM IR for each loop scheme
+cpu/                   compiling, caching, tiling, threads, launching
+triton/                GPU kernels
+"""
+
+from ftnn.kernels.backends import BACKENDS as BACKENDS
+from ftnn.kernels.backends import Backend as Backend
+from ftnn.kernels.backends import cpu_available as cpu_available
+from ftnn.kernels.contract import is_traced as is_traced
+from ftnn.kernels.operands import Lists as Lists
+from ftnn.kernels.operands import check_layout as check_layout
+from ftnn.kernels.operator import memory_step as memory_step
+from ftnn.kernels.operator import traced_transfer as traced_transfer
+from ftnn.kernels.operator import transfer as transfer
+from ftnn.kernels.program import program_of as program_of
+from ftnn.kernels.program import signature as signature

@@ -98,11 +98,11 @@ class Connections(nn.Module):
         if self._kind_name is None or self._mixed is None:
             return None
         kind = self.constants[self._kind_name]
-        given = self._mixed.kinds(self.in_features, self.out_features)
-        if given is None:
+        kinds = self._mixed.kinds(self.in_features, self.out_features)
+        if kinds is None:
             _chosen(kind, tuple(float(n) for n in range(len(self.kinds))), generator)
         else:
-            kind.copy_(torch.from_numpy(given.T.copy()))
+            kind.copy_(torch.from_numpy(kinds.T.copy()))
         return kind
 
     # --- looking at it ---
@@ -190,15 +190,15 @@ def check_input(module: nn.Module, x: Tensor, dtype: torch.dtype) -> None:
         )
 
 
-def size(name: str, given: Any) -> int:
+def size(name: str, value: Any) -> int:
     """A number of inputs or outputs, checked."""
     try:
-        found = operator.index(given)
+        number = operator.index(value)
     except TypeError:
-        found = 0
-    if isinstance(given, bool) or found < 1:
-        raise ShapeError(f"{name} must be a whole number of 1 or more, not {given!r}")
-    return found
+        number = 0
+    if isinstance(value, bool) or number < 1:
+        raise ShapeError(f"{name} must be a whole number of 1 or more, not {value!r}")
+    return number
 
 
 def _label(function: Function) -> str:
@@ -218,10 +218,10 @@ def _fill(
         draw(target, ranges[0], generator)
         return
     target.zero_()
-    for number, found in enumerate(ranges):
-        if found is not None:
+    for number, range_of_kind in enumerate(ranges):
+        if range_of_kind is not None:
             drawn = torch.empty_like(target)
-            draw(drawn, found, generator)
+            draw(drawn, range_of_kind, generator)
             target.copy_(torch.where(kind == number, drawn, target))
 
 

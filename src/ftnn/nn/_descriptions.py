@@ -53,30 +53,30 @@ def build(text: str) -> nn.Module:
         raise ModelFileError(str(error) or type(error).__name__) from error
 
 
-def _build(given: Any) -> nn.Module:
-    kind = _take(given, "type", str)
+def _build(description: Any) -> nn.Module:
+    kind = _take(description, "type", str)
     if kind not in _BY_NAME:
         raise ModelFileError(f"the type {kind!r} is not known; known are {', '.join(_BY_NAME)}")
-    return _BY_NAME[kind](given)
+    return _BY_NAME[kind](description)
 
 
-def _take(given: Any, name: str, kind: type[T]) -> T:
+def _take(description: Any, name: str, kind: type[T]) -> T:
     """What a description says under `name`, if it is of that type."""
-    found = given.get(name) if isinstance(given, dict) else None
-    if not isinstance(found, kind):
-        raise ModelFileError(f"{name!r} should be of type {kind.__name__} in {given!s:.200}")
-    return found
+    value = description.get(name) if isinstance(description, dict) else None
+    if not isinstance(value, kind):
+        raise ModelFileError(f"{name!r} should be of type {kind.__name__} in {description!s:.200}")
+    return value
 
 
 def _describe_function(function: Function) -> Description:
     return {"formula": function.formula, "init": function.init, "constants": function.choices}
 
 
-def _build_function(given: Any) -> Function:
+def _build_function(description: Any) -> Function:
     return Function(
-        _take(given, "formula", str),
-        init=_take(given, "init", dict),
-        constants=_take(given, "constants", dict),
+        _take(description, "formula", str),
+        init=_take(description, "init", dict),
+        constants=_take(description, "constants", dict),
     )
 
 
@@ -89,11 +89,11 @@ def _describe_functions(layer: Connections) -> Description:
     return {"mixed": described, "assign": assign if isinstance(assign, str) else assign.tolist()}
 
 
-def _build_functions(given: Any) -> Function | Mixed:
-    if "mixed" not in given:
-        return _build_function(_take(given, "function", dict))
-    kinds = [_build_function(kind) for kind in _take(given, "mixed", list)]
-    return Mixed(kinds, given.get("assign"))
+def _build_functions(description: Any) -> Function | Mixed:
+    if "mixed" not in description:
+        return _build_function(_take(description, "function", dict))
+    kinds = [_build_function(kind) for kind in _take(description, "mixed", list)]
+    return Mixed(kinds, description.get("assign"))
 
 
 def _describe_layer(layer: Connections) -> Description:
@@ -106,22 +106,24 @@ def _describe_layer(layer: Connections) -> Description:
     }
 
 
-def _layer_arguments(given: Any) -> dict[str, Any]:
+def _layer_arguments(description: Any) -> dict[str, Any]:
     kinds = {"in_features": int, "out_features": int, "bias": bool, "backend": str}
-    plain = {name: _take(given, name, kind) for name, kind in kinds.items()}
-    return {**plain, "function": _build_functions(given)}
+    plain = {name: _take(description, name, kind) for name, kind in kinds.items()}
+    return {**plain, "function": _build_functions(description)}
 
 
 def _describe_partial(layer: Partial) -> Description:
     return {**_describe_layer(layer), "connections": len(layer.inputs)}  # which ones, the tensors say
 
 
-def _build_partial(given: Any) -> Partial:
-    return Partial(**_layer_arguments(given), connections=_take(given, "connections", int))
+def _build_partial(description: Any) -> Partial:
+    return Partial(**_layer_arguments(description), connections=_take(description, "connections", int))
 
 
-def _build_memory(given: Any) -> Memory:
-    return Memory(**_layer_arguments(given), through_time=_take(given, "through_time", bool))
+def _build_memory(description: Any) -> Memory:
+    # ftnn 0.1 took any backend here and used none of them.
+    arguments: dict[str, Any] = {**_layer_arguments(description), "backend": "auto"}
+    return Memory(**arguments, through_time=_take(description, "through_time", bool))
 
 
 def _describe_network(net: Network) -> Description:
@@ -137,16 +139,16 @@ def _describe_network(net: Network) -> Description:
     }
 
 
-def _build_network(given: Any) -> Network:
-    sizes = [_take(given, name, int) for name in ("in_features", "out_features")]
-    functions = [_build_functions(function) for function in _take(given, "functions", list)]
-    activation: Any = _take(given, "activation", str)
-    net = Network(sizes[0], _take(given, "hidden", list), sizes[1], functions, activation)
-    for layer, backend in zip(net.layers, _take(given, "backends", list), strict=True):
+def _build_network(description: Any) -> Network:
+    sizes = [_take(description, name, int) for name in ("in_features", "out_features")]
+    functions = [_build_functions(function) for function in _take(description, "functions", list)]
+    activation: Any = _take(description, "activation", str)
+    net = Network(sizes[0], _take(description, "hidden", list), sizes[1], functions, activation)
+    for layer, backend in zip(net.layers, _take(description, "backends", list), strict=True):
         if backend not in BACKENDS:
             raise ModelFileError(f"the backend {backend!r} is not known; known are {', '.join(BACKENDS)}")
         layer.backend = backend
-    for number, count in enumerate(given.get("connections") or ()):
+    for number, count in enumerate(description.get("connections") or ()):
         if count is not None:
             whole = net.layers[number]
             function = whole.function if whole._mixed is None else whole._mixed
@@ -166,12 +168,12 @@ def _describe_memory_network(net: MemoryNetwork) -> Description:
     }
 
 
-def _build_memory_network(given: Any) -> MemoryNetwork:
-    sizes = [_take(given, name, int) for name in ("in_features", "hidden", "out_features")]
-    activation: Any = _take(given, "activation", str)
-    through_time = _take(given, "through_time", bool)
+def _build_memory_network(description: Any) -> MemoryNetwork:
+    sizes = [_take(description, name, int) for name in ("in_features", "hidden", "out_features")]
+    activation: Any = _take(description, "activation", str)
+    through_time = _take(description, "through_time", bool)
     return MemoryNetwork(
-        *sizes, function=_build_functions(given), activation=activation, through_time=through_time
+        *sizes, function=_build_functions(description), activation=activation, through_time=through_time
     )
 
 
@@ -179,18 +181,19 @@ def _describe_sequential(module: nn.Sequential) -> Description:
     return {"modules": [[name, describe(child)] for name, child in module.named_children()]}
 
 
-def _build_sequential(given: Any) -> nn.Sequential:
-    return nn.Sequential(OrderedDict((name, _build(child)) for name, child in _take(given, "modules", list)))
+def _build_sequential(description: Any) -> nn.Sequential:
+    children = _take(description, "modules", list)
+    return nn.Sequential(OrderedDict((name, _build(child)) for name, child in children))
 
 
-def _build_linear(given: Any) -> nn.Linear:
-    sizes = [_take(given, name, int) for name in ("in_features", "out_features")]
-    return nn.Linear(*sizes, bias=_take(given, "bias", bool))
+def _build_linear(description: Any) -> nn.Linear:
+    sizes = [_take(description, name, int) for name in ("in_features", "out_features")]
+    return nn.Linear(*sizes, bias=_take(description, "bias", bool))
 
 
 # The kinds of modules that a file may hold: how each is described, and how it is built again.
 _KINDS: dict[type[nn.Module], tuple[Callable[[Any], Description], Callable[[Any], nn.Module]]] = {
-    Transfer: (_describe_layer, lambda given: Transfer(**_layer_arguments(given))),
+    Transfer: (_describe_layer, lambda description: Transfer(**_layer_arguments(description))),
     Memory: (lambda layer: {**_describe_layer(layer), "through_time": layer.through_time}, _build_memory),
     Partial: (_describe_partial, _build_partial),
     Network: (_describe_network, _build_network),
@@ -202,10 +205,10 @@ _KINDS: dict[type[nn.Module], tuple[Callable[[Any], Description], Callable[[Any]
     ),
     nn.Flatten: (
         lambda m: {"start_dim": m.start_dim, "end_dim": m.end_dim},
-        lambda given: nn.Flatten(_take(given, "start_dim", int), _take(given, "end_dim", int)),
+        lambda description: nn.Flatten(*(_take(description, n, int) for n in ("start_dim", "end_dim"))),
     ),
     **{
-        kind: (lambda m: {}, lambda given, kind=kind: kind())
+        kind: (lambda m: {}, lambda description, kind=kind: kind())
         for kind in (nn.Sigmoid, nn.ReLU, nn.Tanh, nn.Identity)
     },
 }

@@ -105,9 +105,9 @@ def _fit(module: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
             raise ModelFileError(f"{name} is missing")
         if name not in state:
             raise ModelFileError(f"{name} belongs to nothing in the description")
-        wanted, found = tuple(state[name].shape), tuple(tensors[name].shape)
-        if found != wanted:
-            raise ModelFileError(f"{name} has the shape {found}, but the description says {wanted}")
+        expected, stored = tuple(state[name].shape), tuple(tensors[name].shape)
+        if stored != expected:
+            raise ModelFileError(f"{name} has the shape {stored}, but the description says {expected}")
         if not state[name].is_floating_point():  # where connections stand
             if tensors[name].dtype != state[name].dtype:
                 raise ModelFileError(f"{name} is {tensors[name].dtype}, but should be {state[name].dtype}")

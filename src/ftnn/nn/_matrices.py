@@ -38,10 +38,10 @@ class Matrices(nn.Module):
             super().__setattr__(name, value)  # pyright: ignore[reportArgumentType]
 
     def __getitem__(self, name: str) -> Tensor:
-        found = self._parameters.get(name)
-        if found is None:
-            found = self._buffers.get(name)
-        return getattr(self, name) if found is None else found  # a parametrised one is computed on access
+        tensor = self._parameters.get(name)
+        if tensor is None:
+            tensor = self._buffers.get(name)
+        return getattr(self, name) if tensor is None else tensor  # a parametrised one is computed on access
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)

@@ -25,7 +25,8 @@ class Memory(Connections):
     - `bias`: whether to add a trainable bias, which starts at 0.
     - `through_time`: False takes `C_{t-1}` as given (the paper's one-step derivative); True is
         back-propagation through time.
-    - `device`, `dtype`, `backend`: as for [`ftnn.nn.Transfer`][].
+    - `device`, `dtype`: as for every torch module.
+    - `backend`: `"auto"` or `"reference"`: both are plain torch operations as yet.
     """
 
     def __init__(
@@ -39,6 +40,11 @@ class Memory(Connections):
         dtype: torch.dtype | None = None,
         backend: Backend = "auto",
     ):
+        if backend not in ("auto", "reference"):
+            raise FtnnError(
+                f"backend={backend!r}: a Memory is computed by plain torch operations; expected 'auto' or "
+                "'reference'"
+            )
         super().__init__(
             in_features, out_features, function, bias=bias, device=device, dtype=dtype, backend=backend
         )

@@ -12,6 +12,7 @@ from ftnn.errors import FtnnError, ShapeError
 from ftnn.formula import Function, Mixed
 from ftnn.kernels import Backend
 from ftnn.nn._connections import AnyFunction, check_input, size
+from ftnn.nn._feed_forward import FeedForward
 from ftnn.nn._memory import Memory
 from ftnn.nn._transfer import Transfer
 
@@ -76,9 +77,9 @@ class Network(nn.Module):
         self.reset_output()
 
     @property
-    def layers(self) -> tuple[Transfer, ...]:
+    def layers(self) -> tuple[FeedForward, ...]:
         """The hidden layers."""
-        return tuple(layer for layer in self.hidden if isinstance(layer, Transfer))
+        return tuple(layer for layer in self.hidden if isinstance(layer, FeedForward))
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw all parameters anew, from the first layer to the last."""

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from ftnn.errors import ShapeError
-from ftnn.kernels import Backend, partial_transfer, partial_transfer_plain, traced
-from ftnn.nn._connections import AnyFunction, Connections, size
-from ftnn.nn._transfer import Transfer
+from ftnn.kernels import Backend, Lists, is_traced, traced_transfer, transfer
+from ftnn.nn._connections import AnyFunction, size
+from ftnn.nn._feed_forward import FeedForward
 
 
-class Partial(Transfer):
+class Partial(FeedForward):
     """The transfer computation `F ⊙ x + b` over some pairs of an input and an output; others send nothing.
 
     **Arguments:**
@@ -45,9 +45,7 @@ class Partial(Transfer):
     ):
         in_features, pairs = size("in_features", in_features), _pairs(connections)
         order = (pairs[:, 0] * in_features + pairs[:, 1]).argsort()
-        # Connections', not Transfer's own, which would make whole matrices.
-        Connections.__init__(
-            self,
+        super().__init__(
             in_features,
             out_features,
             function,
@@ -57,7 +55,6 @@ class Partial(Transfer):
             backend=backend,
             places=(pairs[order, 1], pairs[order, 0]),
         )
-        self._refuse_memory()
         self._checked: tuple[Tensor, Tensor, tuple[int, int], Tensor] | None = None
         if not isinstance(connections, int) and not self.inputs.is_meta:
             self.check()
@@ -83,13 +80,13 @@ class Partial(Transfer):
 
     def _bounds(self) -> Tensor:
         inputs, outputs = self.inputs.long(), self.outputs.long()
-        for name, found, many in (
+        for name, numbers, many in (
             ("input", inputs, self.in_features),
             ("output", outputs, self.out_features),
         ):
-            if len(found) and not (found.min() >= 0 and found.max() < many):
+            if len(numbers) and not (numbers.min() >= 0 and numbers.max() < many):
                 raise ShapeError(
-                    f"connections name {name}s {int(found.min())} to {int(found.max())}; this layer has "
+                    f"connections name {name}s {int(numbers.min())} to {int(numbers.max())}; this layer has "
                     f"{many}, so allowed are 0 to {many - 1}"
                 )
         if not bool(((outputs * self.in_features + inputs).diff() > 0).all()):
@@ -98,10 +95,10 @@ class Partial(Transfer):
         return torch.searchsorted(outputs, numbers)
 
     def _reset_kinds(self, generator: torch.Generator | None) -> Tensor | None:
-        given = None if self._mixed is None else self._mixed.kinds(self.in_features, self.out_features)
-        if given is None or self._kind_name is None:
+        kinds = None if self._mixed is None else self._mixed.kinds(self.in_features, self.out_features)
+        if kinds is None or self._kind_name is None:
             return super()._reset_kinds(generator)
-        table = torch.from_numpy(given.copy()).to(self.outputs.device)
+        table = torch.from_numpy(kinds.copy()).to(self.outputs.device)
         kind = self.constants[self._kind_name]
         return kind.copy_(table[self.outputs.long(), self.inputs.long()])
 
@@ -117,20 +114,20 @@ class Partial(Transfer):
         return whole.index_put((self.outputs.long(), self.inputs.long()), listed)
 
     def _sums(self, rows: Tensor, matrices: list[Tensor]) -> Tensor:
-        if traced():
+        if is_traced():
             places = (self.inputs, self.outputs)
-            return partial_transfer_plain(self.function, rows, matrices, *places, self.out_features)
-        return partial_transfer(self.function, rows, matrices, self.inputs, self.check(), self.backend)
+            return traced_transfer(self.function, rows, matrices, *places, self.out_features)
+        return transfer(self.function, rows, matrices, self.backend, Lists(self.inputs, self.check()))
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, connections={len(self.inputs)}"
 
 
-def _pairs(given: Any) -> Tensor:
+def _pairs(connections: Any) -> Tensor:
     """(connections, 2), checked; zeros where a number of connections is given."""
-    if isinstance(given, int) and given >= 0:
-        return torch.zeros(given, 2, dtype=torch.int64)
-    pairs = torch.as_tensor(given)
+    if isinstance(connections, int) and connections >= 0:
+        return torch.zeros(connections, 2, dtype=torch.int64)
+    pairs = torch.as_tensor(connections)
     if pairs.numel() == 0:
         return torch.zeros(0, 2, dtype=torch.int64, device=pairs.device)
     if pairs.dim() != 2 or pairs.shape[1] != 2 or pairs.is_floating_point() or pairs.dtype == torch.bool:

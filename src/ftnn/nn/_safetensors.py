@@ -28,17 +28,17 @@ def read(path: Any, error: type[FtnnError], what: str) -> tuple[dict[str, str], 
         header = _header(content)
         tensors = safetensors.torch.load(content)  # checks the header against what stands behind it
         return dict(header.get("__metadata__", {})), tensors
-    except Exception as found:  # safetensors raises kinds of its own, and torch others
+    except Exception as cause:  # safetensors raises kinds of its own, and torch others
         raise error(
-            f"{path} is not a whole {what}: it is damaged, cut short or of another kind ({found})"
-        ) from found
+            f"{path} is not a whole {what}: it is damaged, cut short or of another kind ({cause})"
+        ) from cause
 
 
-def as_path(given: Any, error: type[FtnnError]) -> Path:
+def as_path(path: Any, error: type[FtnnError]) -> Path:
     try:
-        return Path(given)
-    except TypeError as found:
-        raise error(f"{given!r:.80} is not a path") from found
+        return Path(path)
+    except TypeError as cause:
+        raise error(f"{path!r:.80} is not a path") from cause
 
 
 def _content(path: Any, error: type[FtnnError]) -> bytes:
@@ -47,10 +47,10 @@ def _content(path: Any, error: type[FtnnError]) -> bytes:
         if file.exists() and not (file.is_file() or file.is_dir()):  # a device or pipe may have no end
             raise error(f"cannot read {path}: it is not a file")
         return file.read_bytes()
-    except FileNotFoundError as found:
-        raise error(f"there is no file {path}") from found
-    except (OSError, ValueError) as found:
-        raise error(f"cannot read {path}: {getattr(found, 'strerror', None) or found}") from found
+    except FileNotFoundError as cause:
+        raise error(f"there is no file {path}") from cause
+    except (OSError, ValueError) as cause:
+        raise error(f"cannot read {path}: {getattr(cause, 'strerror', None) or cause}") from cause
 
 
 def _header(content: bytes) -> dict[str, Any]:

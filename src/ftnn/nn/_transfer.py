@@ -7,13 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ftnn.errors import FtnnError
 from ftnn.kernels import Backend, transfer
-from ftnn.nn._connections import AnyFunction, Connections, check_input
-from ftnn.nn._precision import precision
+from ftnn.nn._connections import AnyFunction
+from ftnn.nn._feed_forward import FeedForward
 
 
-class Transfer(Connections):
+class Transfer(FeedForward):
     """The transfer computation `F ⊙ x + b`, where `(F ⊙ x)_i = Σ_j F_ij(x_j)`.
 
     **Arguments:**
@@ -46,27 +45,6 @@ class Transfer(Connections):
         super().__init__(
             in_features, out_features, function, bias=bias, device=device, dtype=dtype, backend=backend
         )
-        self._refuse_memory()
-
-    def _refuse_memory(self) -> None:
-        if self.function.has_memory:
-            raise FtnnError(f"{self.function.formula!r} uses C, its own previous value: use ftnn.nn.Memory")
-
-    def forward(self, x: Tensor) -> Tensor:
-        """`F ⊙ x + b`: (…, in_features) → (…, out_features)."""
-        own = self._first.dtype
-        check_input(self, x, own)
-        rows, matrices, bias = x.reshape(-1, self.in_features), self.matrices(), self.bias
-        dtypes = precision(x, own)
-        if dtypes is not None:
-            rows, matrices = rows.to(dtypes[0]), [matrix.to(dtypes[0]) for matrix in matrices]
-        out = self._sums(rows, matrices)
-        if bias is not None:
-            out = out + bias
-        if dtypes is not None:
-            out = out.to(dtypes[1])
-        return out.reshape(*x.shape[:-1], self.out_features)
 
     def _sums(self, rows: Tensor, matrices: list[Tensor]) -> Tensor:
-        """`F ⊙ x`, (batch, out_features), of (batch, in_features)."""
         return transfer(self.function, rows, matrices, self.backend)

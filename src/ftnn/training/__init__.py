@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from ftnn.training._history import Epoch as Epoch
     from ftnn.training._history import History as History
     from ftnn.training._history import Pass as Pass
+    from ftnn.training._history import SequenceHistory as SequenceHistory
     from ftnn.training._outcome import digest as digest
     from ftnn.training._outcome import measure as measure
     from ftnn.training._progress import Bars as Bars
     from ftnn.training._progress import Lines as Lines
-    from ftnn.training._sequence import SequenceHistory as SequenceHistory
+    from ftnn.training._random import initialise as initialise
     from ftnn.training._sequence import fit_sequence as fit_sequence
     from ftnn.training._settings import Settings as Settings
-    from ftnn.training._streams import initialise as initialise
 
 __getattr__, __dir__ = attach(
     __name__,
@@ -28,12 +28,12 @@ __getattr__, __dir__ = attach(
         "History": "_history",
         "Lines": "_progress",
         "Pass": "_history",
-        "SequenceHistory": "_sequence",
+        "SequenceHistory": "_history",
         "Settings": "_settings",
         "digest": "_outcome",
         "fit": "_fit",
         "fit_sequence": "_sequence",
-        "initialise": "_streams",
+        "initialise": "_random",
         "measure": "_outcome",
     },
 )

@@ -18,15 +18,15 @@ import torch
 from ftnn import _atomic
 from ftnn.errors import FtnnError
 from ftnn.nn._safetensors import digest, read
-from ftnn.training._arguments import quoted
+from ftnn.training._checks import quoted
 from ftnn.training._history import History
-from ftnn.training._plain import parse
+from ftnn.training._json import from_json
 from ftnn.training._problem import Array
 
 FORMAT = "ftnn checkpoint"
 VERSION = 2
 """2 has a digest, and says what the run is; 1, of ftnn 0.1, has neither."""
-MOST_TOLD = 5
+MOST_SHOWN = 5
 """Differences between two runs, in an error."""
 SECONDS_BETWEEN = 5.0
 """Epochs can be short: a checkpoint is written at most this often, and at the end of each stage."""
@@ -60,6 +60,17 @@ class State:
     """The network's parameters as they were when the stage began, or at the end."""
     engine: dict[str, Array] = field(default_factory=dict[str, Array])
     """What the stage has changed since."""
+
+
+def check_like(arrays: Mapping[str, Array], own: Mapping[str, Array]) -> None:
+    """Refuse arrays of a checkpoint that are not like a run's own in name, shape or dtype."""
+    for name in sorted({*arrays, *own}):
+        kept, expected = (
+            "missing" if array is None else f"{array.dtype} {array.shape}"
+            for array in (arrays.get(name), own.get(name))
+        )
+        if kept != expected:
+            raise CheckpointError(f"the checkpoint's array {name!r} is {kept}; expected {expected}")
 
 
 class Keeper(Protocol):
@@ -123,7 +134,7 @@ class Checkpoint:
         if int(version) == 1:
             self._compare_with_0_1(path, metadata.get("configuration", ""))
         else:
-            self._compare(path, parse(dict, metadata.get("identity", ""), f"the identity in {path}"))
+            self._compare(path, from_json(dict, metadata.get("identity", ""), f"the identity in {path}"))
         parts: dict[str, dict[str, Array]] = {"net": {}, "engine": {}}
         for name, tensor in tensors.items():
             kind, _, rest = name.partition("/")
@@ -133,20 +144,20 @@ class Checkpoint:
                 parts[kind][rest] = tensor.numpy()
             except TypeError as error:  # bfloat16, say
                 raise CheckpointError(f"{path} has a tensor {name!r} of {tensor.dtype}: {error}") from error
-        position = parse(Position, metadata.get("position", ""), f"the position in {path}")
-        history = parse(History, metadata.get("history", ""), f"the history in {path}")
+        position = from_json(Position, metadata.get("position", ""), f"the position in {path}")
+        history = from_json(History, metadata.get("history", ""), f"the history in {path}")
         return State(position, history, parts["net"], parts["engine"])
 
-    def _compare(self, path: Path, found: dict[str, Any]) -> None:
-        different = list(differences(found, self._identity))
+    def _compare(self, path: Path, identity: dict[str, Any]) -> None:
+        different = list(differences(identity, self._identity))
         if different:
-            rest = f"; and {len(different) - MOST_TOLD} more" if len(different) > MOST_TOLD else ""
+            rest = f"; and {len(different) - MOST_SHOWN} more" if len(different) > MOST_SHOWN else ""
             raise CheckpointError(
-                f"{path} is the checkpoint of another run: {'; '.join(different[:MOST_TOLD])}{rest}"
+                f"{path} is the checkpoint of another run: {'; '.join(different[:MOST_SHOWN])}{rest}"
             )
 
-    def _compare_with_0_1(self, path: Path, found: str) -> None:
-        if found != self._identity_in_0_1():
+    def _compare_with_0_1(self, path: Path, identity: str) -> None:
+        if identity != self._identity_in_0_1():
             raise CheckpointError(
                 f"{path} is the checkpoint of another run: its settings, network, data or first parameters "
                 "differ. It is of ftnn 0.1, which did not record which of them"

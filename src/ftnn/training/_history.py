@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from ftnn.training._plain import parse
+import numpy as np
+
+from ftnn.training._json import from_json
 
 StageName = Literal["lwt", "ft", "joint"]
 
@@ -86,4 +88,22 @@ class History:
     @classmethod
     def from_json(cls, text: str) -> History:
         """What `to_json` wrote. Raises `DataError` for anything else."""
-        return parse(cls, text, "the history")
+        return from_json(cls, text, "the history")
+
+
+@dataclass
+class SequenceHistory:
+    """All passes of a run, and how it ended."""
+
+    passes: list[Pass] = field(default_factory=list)
+    failed: str | None = None
+    advice: str | None = None
+    engine: str = ""
+
+    @property
+    def accuracies(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """(passes,), in percent."""
+        return np.array([p.accuracy for p in self.passes], dtype=np.float64)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)

@@ -9,67 +9,73 @@ from typing import Any
 from torch import Tensor, nn, optim
 
 from ftnn.errors import FtnnError
-from ftnn.training._arguments import quoted
+from ftnn.training._checks import quoted
 
 MakeOptimizer = Callable[[list[nn.Parameter]], optim.Optimizer]
+
+
+def trained(layers: Sequence[nn.Module], output: nn.Linear) -> list[nn.Parameter]:
+    """The parameters of these layers that are to be trained, in order."""
+    return [p for module in (*layers, output) for p in module.parameters() if p.requires_grad]
 
 
 def make(optimizer: Any, parameters: list[nn.Parameter]) -> optim.Optimizer:
     """The optimiser that a user's function makes of these parameters."""
     try:
-        made = optimizer(parameters)
+        instance = optimizer(parameters)
     except Exception as error:
         raise FtnnError(f"optimizer={quoted(optimizer)} failed to make an optimizer: {error}") from error
-    if not isinstance(made, optim.Optimizer):
+    if not isinstance(instance, optim.Optimizer):
         raise FtnnError(
             f"optimizer={quoted(optimizer)} must make a torch.optim.Optimizer of a list of parameters, such "
-            f"as functools.partial(torch.optim.Adam, lr=0.01); it made {quoted(made)}"
+            f"as functools.partial(torch.optim.Adam, lr=0.01); it made {quoted(instance)}"
         )
-    closure = inspect.signature(made.step).parameters.get("closure")
+    closure = inspect.signature(instance.step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         raise FtnnError(
-            f"{type(made).__name__} evaluates the loss itself (step needs a closure), which fit cannot offer"
+            f"{type(instance).__name__} evaluates the loss itself (step needs a closure), which fit does not "
+            "support"
         )
     own = set(map(id, parameters))
-    if any(id(p) not in own for group in made.param_groups for p in group["params"]):
+    if any(id(p) not in own for group in instance.param_groups for p in group["params"]):
         raise FtnnError(f"optimizer={quoted(optimizer)} made an optimizer of parameters it was not given")
-    return made
+    return instance
 
 
-def step(made: optim.Optimizer) -> None:
+def step(instance: optim.Optimizer) -> None:
     """One step. What an optimiser cannot do (`SparseAdam` takes no dense gradients) it says only here."""
     try:
-        made.step()
+        instance.step()
     except Exception as error:
-        raise FtnnError(f"the optimizer {type(made).__name__} failed to make a step: {error}") from error
+        raise FtnnError(f"the optimizer {type(instance).__name__} failed to make a step: {error}") from error
 
 
-def describe(made: optim.Optimizer, parameters: Sequence[nn.Parameter]) -> dict[str, Any]:
+def describe(instance: optim.Optimizer, parameters: Sequence[nn.Parameter]) -> dict[str, Any]:
     """What decides an optimiser's steps, as JSON: its class, its own attributes, and all of its groups."""
     numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
     groups: list[dict[str, Any]] = []
-    for group in made.param_groups:
+    for group in instance.param_groups:
         members = [numbers[id(parameter)] for parameter in group["params"]]
         shown = "all" if members == list(range(len(parameters))) else members
-        groups.append({"parameters": shown, **_plain({n: v for n, v in group.items() if n != "params"})})
+        groups.append({"parameters": shown, **_as_json({n: v for n, v in group.items() if n != "params"})})
     attributes = {
         name: value
-        for name, value in vars(made).items()
+        for name, value in vars(instance).items()
         if not name.startswith("_") and name not in ("defaults", "state", "param_groups")
     }
-    name = f"{type(made).__module__}.{type(made).__qualname__}"
-    return {"class": name, **_plain(attributes), "groups": groups}
+    name = f"{type(instance).__module__}.{type(instance).__qualname__}"
+    return {"class": name, **_as_json(attributes), "groups": groups}
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """A value as JSON; of what JSON cannot hold, what stays the same from one process to the next."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Tensor):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
+        return {str(name): _as_json(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_as_json(part) for part in value]
     kind = value if callable(value) and hasattr(value, "__qualname__") else type(value)
     return f"{kind.__module__}.{kind.__qualname__}"

@@ -46,7 +46,7 @@ def classes_of(outputs: Tensor) -> Tensor:
     """The class that each row of a network's outputs, (samples, classes), stands for, (samples,).
 
     That of the largest output, the first of equals; `NO_CLASS` where any output of the row is not finite.
-    Whatever counts or names classes asks here; compiled epochs (`kernels/_epoch.py`) do the same.
+    Whatever counts or names classes asks here; compiled epochs (`compiled/epoch.py`) do the same.
     """
     return torch.where(outputs.isfinite().all(1), outputs.argmax(1), NO_CLASS)
 

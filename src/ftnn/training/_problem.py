@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -13,19 +13,18 @@ import torch
 from ftnn.data._masked import unmasked
 from ftnn.errors import DataError, DTypeError, FtnnError, ShapeError
 from ftnn.nn import MemoryNetwork, Network
-from ftnn.training._arguments import one_of, quoted
+from ftnn.training._checks import one_of, quoted
 
 if TYPE_CHECKING:
-    from ftnn.kernels._buffers import Samples
+    from ftnn.training.compiled.buffers import Samples
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Loss = Literal["softmax", "squared"]
-LOSSES: tuple[Loss, ...] = ("softmax", "squared")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Samples with what is wanted of them, and perhaps some to test on."""
+    """Samples with their labels or targets, and perhaps some to test on."""
 
     x: Array
     """(samples, in), in the network's dtype."""
@@ -36,10 +35,6 @@ class Problem:
     weights: Array | None = None
     test_x: Array | None = None
     test_y: Array | None = None
-
-    def below(self, x: Array, test_x: Array | None) -> Problem:
-        """The same problem for a layer that sees `x` in place of the inputs."""
-        return replace(self, x=x, test_x=test_x)
 
     def samples(self, x: Array) -> Samples:
         """`x` as compiled epochs read it. For the problem's own this is made once: it takes long."""
@@ -65,23 +60,23 @@ class Problem:
         return self.y if self.loss == "squared" else None
 
     def arrays(self) -> dict[str, Array]:
-        """All that was given, by name."""
-        every = {
+        """All arrays that there are, by name."""
+        arrays = {
             "x": self.x,
             "y": self.y,
             "sample_weight": self.weights,
             "test x": self.test_x,
             "test y": self.test_y,
         }
-        return {name: array for name, array in every.items() if array is not None}
+        return {name: array for name, array in arrays.items() if array is not None}
 
     def identity(self) -> dict[str, str]:
         """What tells this problem from others: the loss, and of each array its dtype, shape and SHA-256."""
-        found: dict[str, str] = {"loss": self.loss}
+        identity: dict[str, str] = {"loss": self.loss}
         for name, array in self.arrays().items():
             content = hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
-            found[name] = f"{array.dtype} {array.shape} {content}"
-        return found
+            identity[name] = f"{array.dtype} {array.shape} {content}"
+        return identity
 
     def digest_in_0_1(self) -> str:
         """Of all that was given, as ftnn 0.1 wrote it into checkpoints."""
@@ -93,7 +88,7 @@ class Problem:
 
 
 def _held(x: Array) -> Samples:
-    from ftnn.kernels._buffers import Samples  # loads Numba, which only compiled epochs need
+    from ftnn.training.compiled.buffers import Samples  # loads Numba, which only compiled epochs need
 
     return Samples.of(x, "float64" if x.dtype == np.float64 else "float32")
 
@@ -127,9 +122,10 @@ def make_problem(
     """Check and convert what a user gave. Without a `loss`: softmax for whole numbers, else squared."""
     x = _samples(x, "x", inputs, dtype)
     y = as_array(y, "y")
-    by_default: Loss = "softmax" if y.dtype.kind in "iub" else "squared"
-    chosen: Loss = by_default if loss is None else one_of("loss", loss, LOSSES)
-    y = _wanted(y, "y", len(x), chosen, outputs, dtype)
+    if loss is None:
+        loss = "softmax" if y.dtype.kind in "iub" else "squared"
+    one_of("loss", loss, get_args(Loss))
+    y = _answers(y, "y", len(x), loss, outputs, dtype)
     if weights is not None:
         weights = as_array(weights, "sample_weight")
         if weights.shape != (len(x),):
@@ -137,25 +133,25 @@ def make_problem(
         weights = _finite(weights, "sample_weight", dtype)
         if (weights < 0).any():
             raise DataError(f"sample_weight has {weights.min():g}; expected numbers of 0 or more")
-    problem = Problem(x, y, chosen, outputs, weights)
+    problem = Problem(x, y, loss, outputs, weights)
     if test is None:
         return problem
     if not isinstance(test, tuple | list) or len(test) != 2:
         raise DataError(f"test={quoted(test)} must be a pair (x, y)")
     test_x = _samples(test[0], "the test x", inputs, dtype)
-    test_y = _wanted(as_array(test[1], "the test y"), "the test y", len(test_x), chosen, outputs, dtype)
+    test_y = _answers(as_array(test[1], "the test y"), "the test y", len(test_x), loss, outputs, dtype)
     return replace(problem, test_x=test_x, test_y=test_y)
 
 
-def as_array(given: Any, name: str) -> Array:
+def as_array(data: Any, name: str) -> Array:
     """An array of numbers from whatever a user gave."""
-    unmasked(given, name)
+    unmasked(data, name)
     try:
-        array = _of_tensor(given) if isinstance(given, torch.Tensor) else np.asarray(given)
+        array = _of_tensor(data) if isinstance(data, torch.Tensor) else np.asarray(data)
     except Exception as error:  # rows of different lengths, sparse tensors, a stranger's __array__, …
         raise DataError(f"{name} cannot be made into an array of numbers: {error}") from error
     if array.dtype.kind not in "iubf":
-        raise DataError(f"{name} must be an array of numbers, not {quoted(given)} ({array.dtype})")
+        raise DataError(f"{name} must be an array of numbers, not {quoted(data)} ({array.dtype})")
     return array
 
 
@@ -165,8 +161,8 @@ def _of_tensor(tensor: torch.Tensor) -> Array:
     return tensor.detach().cpu().numpy()
 
 
-def _samples(given: Any, name: str, inputs: int, dtype: str) -> Array:
-    array = as_array(given, name)
+def _samples(data: Any, name: str, inputs: int, dtype: str) -> Array:
+    array = as_array(data, name)
     if array.ndim != 2 or array.shape[1] != inputs:
         raise ShapeError(
             f"{name} must have the shape (samples, {inputs}), one column for each input of the network; "
@@ -184,16 +180,16 @@ def _finite(array: Array, name: str, dtype: str) -> Array:
     if not np.isfinite(converted).all():
         place = tuple(np.argwhere(~np.isfinite(converted))[0].tolist())
         where = ", ".join(f"{axis} {n}" for axis, n in zip(("row", "column"), place, strict=False))
-        given = array[place]
-        why = f", which {dtype} cannot hold" if np.isfinite(given) else ""
+        value = array[place]
+        why = f", which {dtype} cannot hold" if np.isfinite(value) else ""
         raise DataError(
-            f"{name} has a {given}{why} in {where}; only finite numbers can be learned from: "
+            f"{name} has a {value}{why} in {where}; only finite numbers can be learned from: "
             "fill in or drop such rows"
         )
     return converted
 
 
-def _wanted(y: Array, name: str, samples: int, loss: Loss, outputs: int, dtype: str) -> Array:
+def _answers(y: Array, name: str, samples: int, loss: Loss, outputs: int, dtype: str) -> Array:
     if y.ndim == 0 or len(y) != samples:
         raise ShapeError(f"{name} has {len(y) if y.ndim else 'no'} rows for {samples} samples")
     if loss == "softmax":
@@ -204,7 +200,7 @@ def _wanted(y: Array, name: str, samples: int, loss: Loss, outputs: int, dtype: 
         if y.min() < 0 or y.max() >= outputs:
             raise DataError(
                 f"{name} has labels from {y.min()} to {y.max()}; the network has {outputs} outputs, "
-                f"so allowed are 0 to {outputs - 1}"
+                f"so expected 0 to {outputs - 1}"
             )
         return y.astype(np.int64)
     y = y[:, None] if y.ndim == 1 else y

@@ -1,4 +1,4 @@
-"""Telling a person how training goes: bars on a terminal, plain lines elsewhere, or nothing."""
+"""Showing a person how training goes: bars on a terminal, plain lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from contextlib import nullcontext
 from typing import IO, Any, Protocol
 
 from ftnn.errors import FtnnError
-from ftnn.training._arguments import quoted
+from ftnn.training._checks import quoted
 from ftnn.training._history import Epoch, StageName
 
 _TITLES = {"lwt": "layer-wise", "ft": "fine-tuning", "joint": "joint"}
 
 
 class Reporter(Protocol):
-    """What `fit` tells."""
+    """What `fit` calls while it trains."""
 
     def begin(self, stage: StageName, layer: int, epoch: int, epochs: int, steps: int) -> None:
         """An epoch begins, of so many mini-batches."""
@@ -30,7 +30,7 @@ class Reporter(Protocol):
 
 
 class Silent:
-    """Tells nothing."""
+    """Shows nothing."""
 
     def begin(self, stage: StageName, layer: int, epoch: int, epochs: int, steps: int) -> None: ...
     def advance(self, steps: int, loss: float) -> None: ...
@@ -107,14 +107,14 @@ class Bars(Silent):
         self._progress.update(self._all, advance=1, note=_results(epoch))
 
 
-def reporter(wanted: bool | str | Reporter | None, total_epochs: int) -> Any:
+def reporter(progress: bool | Reporter | None, total_epochs: int) -> Any:
     """A reporter, as a context manager. True: bars on a terminal, lines elsewhere."""
-    if wanted is None or wanted is False:
+    if progress is None or progress is False:
         return Silent()
-    if wanted is True or (isinstance(wanted, str) and wanted == "auto"):
+    if progress is True:
         return Bars(total_epochs) if sys.stderr.isatty() else Lines()
-    if not all(callable(getattr(wanted, name, None)) for name in ("begin", "advance", "end")):
+    if not all(callable(getattr(progress, name, None)) for name in ("begin", "advance", "end")):
         raise FtnnError(
-            f"progress={quoted(wanted)} must be True, False, or an object like ftnn.training.Lines"
+            f"progress={quoted(progress)} must be True, False, or an object like ftnn.training.Lines"
         )
-    return wanted if hasattr(wanted, "__enter__") else nullcontext(wanted)
+    return progress if hasattr(progress, "__enter__") else nullcontext(progress)

@@ -12,18 +12,19 @@ import numpy as np
 import torch
 from torch import nn
 
-from ftnn.nn import Network, Transfer
+from ftnn.nn import Network
+from ftnn.nn._feed_forward import FeedForward
 from ftnn.nn._network import reset_linear
-from ftnn.training import _engines
-from ftnn.training._checkpoint import CheckpointError, Keeper, Position, State
-from ftnn.training._engines import Engine, check_like, trained
+from ftnn.training._checkpoint import CheckpointError, Keeper, Position, State, check_like
+from ftnn.training._engine import Engine
+from ftnn.training._engine_choice import make_engine
 from ftnn.training._history import Epoch, History, StageName
-from ftnn.training._optimizers import MakeOptimizer, describe, make
+from ftnn.training._optimizers import MakeOptimizer, describe, make, trained
 from ftnn.training._outcome import at_chance, loss_of_the_mean, measure
 from ftnn.training._problem import Array, Problem
 from ftnn.training._progress import Reporter
-from ftnn.training._settings import Settings, Stage, stages
-from ftnn.training._streams import Purpose, order, torch_generator
+from ftnn.training._random import Purpose, order, torch_generator
+from ftnn.training._settings import Settings, Stage, stages_of
 
 Callback = Callable[[Epoch, Network], bool | None]
 """Called after each epoch with its record and the network as it is then; True ends the stage."""
@@ -56,44 +57,45 @@ class Run:
         self.net, self.problem, self.settings = net, problem, settings
         self.engine, self.optimizer = engine, optimizer
         self.checkpoint, self.callbacks = checkpoint, callbacks
-        self.stages = stages(settings, len(net.layers))
+        self.stages = stages_of(settings, len(net.layers))
         self.state = State(history=History(engine=engine))
 
-    def through(self, last: int | None, told: Reporter) -> History:
+    def through(self, last: int | None, reporter: Reporter) -> History:
         """Run from where the checkpoint is to the end of stage number `last`; None: to the end of all."""
-        found = self.checkpoint.load()
-        if found is not None:
-            if not 0 <= found.position.stage <= len(self.stages):
+        kept = self.checkpoint.load()
+        if kept is not None:
+            if not 0 <= kept.position.stage <= len(self.stages):
                 raise CheckpointError(
-                    f"the checkpoint is at stage {found.position.stage}; expected 0 to {len(self.stages)}"
+                    f"the checkpoint is at stage {kept.position.stage}; expected 0 to {len(self.stages)}"
                 )
-            self.state = found
-            self._load_net(found.net)
-            if found.position.finished:
-                return found.history
+            self.state = kept
+            self._load_net(kept.net)
+            if kept.position.finished:
+                return kept.history
         history = self.state.history
-        wanted = self.stages if last is None else self.stages[: last + 1]
+        stages = self.stages if last is None else self.stages[: last + 1]
         try:
             problem = self.problem
-            for number, stage in enumerate(wanted):
+            for number, stage in enumerate(stages):
                 begun = self.state.position.stage
                 # Of a stage that is done, only what it gives to a layer that is still to learn is of use.
                 feeds = stage.name == "lwt" and any(
-                    later.name == "lwt" for later in wanted[max(number + 1, begun) :]
+                    later.name == "lwt" for later in stages[max(number + 1, begun) :]
                 )
                 if number < begun and not feeds:
                     continue
                 here = self.problem if stage.name == "ft" else problem
                 engine, head = self._set_up(stage, here)
                 if number >= begun:
-                    self._stage(number, stage, engine, head, here, told)
+                    self._stage(number, stage, engine, head, here, reporter)
                 if feeds:
-                    problem = here.below(engine.hidden(here.x), _map(engine.hidden, here.test_x))
-            if len(wanted) == len(self.stages):
+                    test_x = None if here.test_x is None else engine.hidden(here.test_x)
+                    problem = replace(here, x=engine.hidden(here.x), test_x=test_x)
+            if len(stages) == len(self.stages):
                 self._judge(history)
         except FailedError as failure:
             history.failed, history.advice = failure.reason, failure.advice
-        self._keep(replace(self.state.position, finished=True), {}, now=True)
+        self._keep(replace(self.state.position, finished=True))
         return history
 
     # --- setting up ---
@@ -101,12 +103,12 @@ class Run:
     def _set_up(self, stage: Stage, problem: Problem) -> tuple[Engine, nn.Linear]:
         """The engine of a stage, and the output layer it trains."""
         layers, head = self._parts(stage)
-        made = _engines.make_engine(
+        engine = make_engine(
             self.engine, layers, head, self.net.activation, problem, self.settings, self.optimizer, stage.rate
         )
-        return made, head
+        return engine, head
 
-    def _parts(self, stage: Stage) -> tuple[tuple[Transfer, ...], nn.Linear]:
+    def _parts(self, stage: Stage) -> tuple[tuple[FeedForward, ...], nn.Linear]:
         """The layers that a stage trains, and the output layer above them."""
         if stage.layer == 0:
             return self.net.layers, self.net.output
@@ -116,11 +118,11 @@ class Run:
         """The optimizer that each stage makes, as JSON; one for all where they are alike."""
         if self.optimizer is None:
             return None
-        each: list[Any] = []
+        by_stage: list[Any] = []
         for stage in self.stages:
             parameters = trained(*self._parts(stage))
-            each.append(describe(make(self.optimizer, parameters), parameters))
-        return each[0] if all(one == each[0] for one in each) else each
+            by_stage.append(describe(make(self.optimizer, parameters), parameters))
+        return by_stage[0] if all(other == by_stage[0] for other in by_stage) else by_stage
 
     def _fresh_head(self, layer: int) -> nn.Linear:
         """A new output layer for a hidden one, drawn by seed."""
@@ -132,7 +134,7 @@ class Run:
     # --- a stage ---
 
     def _stage(
-        self, number: int, stage: Stage, engine: Engine, head: nn.Linear, problem: Problem, told: Reporter
+        self, number: int, stage: Stage, engine: Engine, head: nn.Linear, problem: Problem, reporter: Reporter
     ) -> None:
         position, at_first = self.state.position, engine.snapshot()
         if position.stage != number:
@@ -145,7 +147,7 @@ class Run:
         for epoch in range(position.epochs + 1, stage.epochs + 1):
             before = engine.snapshot()
             try:
-                record = self._epoch(stage, engine, problem, epoch, rate, told)
+                record = self._epoch(stage, engine, problem, epoch, rate, reporter)
             except FailedError:
                 engine.restore(before)
                 self._write_back(stage, engine, head)
@@ -161,11 +163,11 @@ class Run:
             if not record.undone:
                 last_loss = record.loss
             self.state.history.epochs.append(record)
-            told.end(record)
+            reporter.end(record)
             if self.callbacks:
                 self._write_back(stage, engine, head)
-                wishes = [callback(record, self.net) for callback in self.callbacks]  # all of them are called
-                ends |= any(wishes)
+                stops = [callback(record, self.net) for callback in self.callbacks]  # all of them are called
+                ends |= any(stops)
             position = Position(number, epoch, rate, last_loss)
             if ends:
                 break
@@ -174,9 +176,9 @@ class Run:
         if stage.name == "ft" and self._is_worse_than_before(last_loss):
             engine.restore(at_first)
             epochs = self.state.history.epochs
-            epochs[:] = [replace(each, undone=each.undone or each.stage == "ft") for each in epochs]
+            epochs[:] = [replace(record, undone=record.undone or record.stage == "ft") for record in epochs]
         self._write_back(stage, engine, head)
-        self._keep(Position(stage=number + 1), {}, now=True)
+        self._keep(Position(stage=number + 1))
 
     def _is_worse_than_before(self, loss: float | None) -> bool:
         """Whether fine-tuning ends with a larger loss than layer-wise training did.
@@ -184,7 +186,7 @@ class Run:
         While it goes on, its epochs are compared with each other only: when all layers begin to move at once,
         the loss often grows first, and falls far below later.
         """
-        before = [each.loss for each in self.state.history.epochs if each.stage != "ft"]
+        before = [record.loss for record in self.state.history.epochs if record.stage != "ft"]
         return bool(before) and loss is not None and loss > before[-1]
 
     def _write_back(self, stage: Stage, engine: Engine, head: nn.Linear) -> None:
@@ -195,17 +197,11 @@ class Run:
             self.net.output.load_state_dict(head.state_dict())
 
     def _epoch(
-        self,
-        stage: Stage,
-        engine: Engine,
-        problem: Problem,
-        epoch: int,
-        rate: float,
-        told: Reporter,
+        self, stage: Stage, engine: Engine, problem: Problem, epoch: int, rate: float, reporter: Reporter
     ) -> Epoch:
         settings = self.settings
         steps = -(-len(problem.x) // settings.batch_size)
-        told.begin(stage.name, stage.layer, epoch, stage.epochs, steps)
+        reporter.begin(stage.name, stage.layer, epoch, stage.epochs, steps)
         samples = order(settings.seed, _PURPOSES[stage.name], stage.layer, epoch, len(problem.x))
         losses: list[Array] = []
         right = 0
@@ -215,14 +211,15 @@ class Run:
             losses.append(chunk.losses)
             right += chunk.right
             finite = chunk.finite
-            told.advance(len(chunk.losses), float(chunk.losses[-1]))
+            reporter.advance(len(chunk.losses), float(chunk.losses[-1]))
         seconds = time.perf_counter() - start
         if not finite or not all(np.isfinite(array).all() for array in engine.snapshot().values()):
             what = "a parameter" if finite else "the loss"
-            where = (
-                f"{_NAMES[stage.name]}{f', hidden layer {stage.layer}' if stage.layer else ''}, epoch {epoch}"
+            layer = f", hidden layer {stage.layer}" if stage.layer else ""
+            raise FailedError(
+                f"{what} was not finite in {_NAMES[stage.name]}{layer}, epoch {epoch}",
+                f"a smaller gamma: {settings.gamma - 1:g}",
             )
-            raise FailedError(f"{what} was not finite in {where}", f"a smaller gamma: {settings.gamma - 1:g}")
         accuracy = 100 * right / len(problem.x) if problem.loss == "softmax" else None
         loss = float(np.concatenate(losses).mean())
         tested = (None, None)
@@ -271,10 +268,7 @@ class Run:
         check_like(arrays, self._net_arrays())
         self.net.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
 
-    def _keep(self, position: Position, engine: dict[str, Array], *, now: bool) -> None:
-        self.state = State(position, self.state.history, self._net_arrays(), engine)
-        self.checkpoint.keep(self.state, now=now)
-
-
-def _map(function: Callable[[Array], Array], x: Array | None) -> Array | None:
-    return None if x is None else function(x)
+    def _keep(self, position: Position) -> None:
+        """The state between stages, or at the end."""
+        self.state = State(position, self.state.history, self._net_arrays())
+        self.checkpoint.keep(self.state, now=True)

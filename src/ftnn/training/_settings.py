@@ -1,89 +1,133 @@
-"""How to train, and the stages that follow from it."""
+"""How to train, and the stages that follow from it.
+
+`Settings` defines each setting once: its name, default, check and description. `fit`, the estimators and
+`ftnn train` spell their signatures out, for editors and for scikit-learn; a test compares them with it.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from functools import partial
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from ftnn.errors import FtnnError
-from ftnn.training._arguments import learning_rate, one_of, quoted, real, whole
+from ftnn.training._checks import one_of, quoted, real, whole
 from ftnn.training._history import StageName
 
 Solver = Literal["layerwise", "joint"]
-SOLVERS: tuple[Solver, ...] = ("layerwise", "joint")
+
+
+def _about(check: Callable[[str, Any], Any], description: str) -> dict[str, Any]:
+    """`check(name, value)` gives the value to keep, or raises."""
+    return {"check": check, "description": description}
+
+
+def _clip(name: str, value: Any) -> float | None:
+    return None if value is None else real(name, value, "a number above 0, or None", lambda clip: clip > 0)
+
+
+def _momentum(name: str, value: Any) -> float:
+    return real(name, value, "a number of 0 or more and below 1", lambda momentum: 0 <= momentum < 1)
+
+
+def _weight_decay(name: str, value: Any) -> float:
+    return real(name, value, "a finite number of 0 or more", lambda decay: 0 <= decay < math.inf)
+
+
+def _epochs(name: str, value: Any) -> tuple[int, int]:
+    """A pair; a single number is both."""
+    pair = (value, value) if isinstance(value, Integral) else value
+    is_sequence = isinstance(pair, tuple | list) or (isinstance(pair, np.ndarray) and pair.ndim == 1)
+    if not is_sequence or len(pair) != 2:
+        raise FtnnError(f"{name}={quoted(value)} must be a whole number, or two of them such as (15, 15)")
+    return whole(name, pair[0], least=0), whole(name, pair[1], least=0)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train. The defaults are the paper's."""
+    """How to train: the arguments of [`ftnn.training.fit`][] that decide the result.
 
-    gamma: float = -2
-    """The learning rate is 2^γ; for fine-tuning, 2^(γ - `fine_tuning_shift`)."""
-    epochs: tuple[int, int] = (15, 15)
-    """Of layer-wise training, for each hidden layer; of fine-tuning, at most. Joint training: the first."""
-    batch_size: int = 16
-    seed: int = 0
-    clip: float | None = 1000.0
-    """The largest allowed size of each parameter's gradient, summed over the mini-batch; None: no limit."""
-    solver: Solver = "layerwise"
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    fine_tuning_shift: float = 4
-    threshold: float = 1e-4
-    """Fine-tuning halves its rate when the loss improves by less than this."""
+    The defaults are the paper's.
+    """
+
+    gamma: float = field(
+        default=-2,
+        metadata=_about(real, "The learning rate is 2^γ; for fine-tuning, 2^(γ-4)."),
+    )
+    epochs: tuple[int, int] = field(
+        default=(15, 15),
+        metadata=_about(
+            _epochs,
+            "For each hidden layer, and for fine-tuning at most; joint training takes the first number.",
+        ),
+    )
+    batch_size: int = field(
+        default=16,
+        metadata=_about(partial(whole, least=1), "Samples in a mini-batch; the last may be short."),
+    )
+    seed: int = field(default=0, metadata=_about(partial(whole, least=0), "The seed of all random numbers."))
+    clip: float | None = field(
+        default=1000.0,
+        metadata=_about(
+            _clip,
+            "The largest size of each parameter's gradient, summed over the mini-batch; None: no limit.",
+        ),
+    )
+    solver: Solver = field(
+        default="layerwise",
+        metadata=_about(
+            partial(one_of, allowed=get_args(Solver)),
+            "layerwise: one hidden layer after the other, then fine-tuning of all. joint: all at once.",
+        ),
+    )
+    momentum: float = field(default=0.0, metadata=_about(_momentum, "The momentum of SGD."))
+    weight_decay: float = field(default=0.0, metadata=_about(_weight_decay, "The weight decay of SGD."))
+    fine_tuning_shift: float = field(
+        default=4, metadata=_about(real, "Fine-tuning begins with the rate 2^(γ - this).")
+    )
+    threshold: float = field(
+        default=1e-4,
+        metadata=_about(real, "Fine-tuning halves its rate when the loss improves by less than this."),
+    )
 
     def __post_init__(self) -> None:
-        checked = {
-            "gamma": real("gamma", self.gamma),
-            "epochs": as_pair(self.epochs),
-            "batch_size": whole("batch_size", self.batch_size, least=1),
-            "seed": whole("seed", self.seed, least=0),
-            "clip": checked_clip(self.clip),
-            "solver": one_of("solver", self.solver, SOLVERS),
-            "momentum": real(
-                "momentum", self.momentum, "a number of 0 or more and below 1", lambda given: 0 <= given < 1
-            ),
-            "weight_decay": real(
-                "weight_decay",
-                self.weight_decay,
-                "a finite number of 0 or more",
-                lambda given: 0 <= given < math.inf,
-            ),
-            "fine_tuning_shift": real("fine_tuning_shift", self.fine_tuning_shift),
-            "threshold": real("threshold", self.threshold),
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
-        learning_rate(self.gamma)
-        learning_rate(self.gamma, self.fine_tuning_shift)
+        for setting in fields(self):
+            value = setting.metadata["check"](setting.name, getattr(self, setting.name))
+            object.__setattr__(self, setting.name, value)
+        _learning_rate(self.gamma)
+        _learning_rate(self.gamma, self.fine_tuning_shift)
 
     @property
     def rate(self) -> float:
-        return learning_rate(self.gamma)
+        return _learning_rate(self.gamma)
 
     @property
     def fine_tuning_rate(self) -> float:
-        return learning_rate(self.gamma, self.fine_tuning_shift)
+        return _learning_rate(self.gamma, self.fine_tuning_shift)
 
 
-def checked_clip(given: Any) -> float | None:
-    """The largest allowed size of a gradient; None, or infinity, for any."""
-    return None if given is None else real("clip", given, "a number above 0, or None", lambda clip: clip > 0)
+DESCRIPTIONS: dict[str, str] = {setting.name: setting.metadata["description"] for setting in fields(Settings)}
+"""One line for each setting."""
 
 
-def as_pair(given: Any) -> tuple[int, int]:
-    """Epochs of layer-wise training and of fine-tuning; a single number is both."""
-    if isinstance(given, Integral):
-        given = (given, given)
-    is_sequence = isinstance(given, tuple | list) or (isinstance(given, np.ndarray) and given.ndim == 1)
-    if not is_sequence or len(given) != 2:
-        raise FtnnError(f"epochs={quoted(given)} must be a whole number, or two of them such as (15, 15)")
-    first, second = (whole("epochs", each, least=0) for each in given)
-    return first, second
+def _learning_rate(gamma: float, shift: float = 0) -> float:
+    """2^(γ - shift), if that is a number to learn with."""
+    try:
+        rate = 2.0 ** (gamma - shift)
+    except OverflowError:
+        rate = math.inf
+    if not 0 < rate < math.inf:
+        shifted = f" (and fine_tuning_shift={shift})" if shift else ""
+        raise FtnnError(
+            f"gamma={gamma}{shifted} gives a learning rate of 2^{gamma - shift:g}, "
+            f"which is {'too large' if rate else 'too small'} for a floating-point number"
+        )
+    return rate
 
 
 @dataclass(frozen=True)
@@ -97,7 +141,7 @@ class Stage:
     rate: float
 
 
-def stages(settings: Settings, hidden_layers: int) -> list[Stage]:
+def stages_of(settings: Settings, hidden_layers: int) -> list[Stage]:
     """The parts of a run, in order."""
     first, second = settings.epochs
     if settings.solver == "joint" or hidden_layers == 0:

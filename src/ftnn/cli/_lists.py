@@ -1,0 +1,49 @@
+"""Lists with commas, as a person writes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+from ftnn.errors import FtnnError
+
+N = TypeVar("N", int, float)
+
+
+def names(option: str, text: str) -> list[str]:
+    """The parts of what was given to an option. None at all is an error: it never stands for everything."""
+    parts = split(text)
+    if not parts:
+        raise FtnnError(f"{option} {text!r} names nothing; leave the option out to take its default")
+    return parts
+
+
+def split(text: str) -> list[str]:
+    """The parts of a list with commas; those in brackets do not part it."""
+    return [part.strip() for part in re.split(r",(?![^\[\(]*[\]\)])", text) if part.strip()]
+
+
+def numbers(
+    option: str, text: str, kind: Callable[[str], N], low: float | None = None, also: str = ""
+) -> list[N]:
+    """The numbers that were given to an option. `also`: what else the option takes, for the error."""
+    what = "whole number" if kind is int else "number"
+    least = "" if low is None else f" of {low:g} or more"
+    values: list[N] = []
+    for part in names(option, text):
+        try:
+            value = kind(part)
+            if not abs(value) < 1e6 or (low is not None and value < low):
+                raise ValueError
+        except ValueError:
+            raise FtnnError(
+                f"{option} {text}: {part!r} is not a {what}{least}; "
+                f"expected {also}{what}s separated by commas"
+            ) from None
+        values.append(value)
+    return values
+
+
+def seed_numbers(text: str) -> list[int]:
+    return numbers("--seeds", text, int, low=0)

@@ -1,0 +1,226 @@
+"""`ftnn reproduce`: the paper's experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from ftnn.cli._app import Commands, Json, app
+from ftnn.cli._lists import names, numbers, seed_numbers
+from ftnn.cli._screen import show, show_json, text
+from ftnn.errors import FtnnError, InterruptedByUserError
+
+if TYPE_CHECKING:
+    from ftnn.experiments import Store
+    from ftnn.experiments.grid.rows import Row
+    from ftnn.experiments.grid.scheduler import Executor
+    from ftnn.experiments.grid.task import AnyTask
+
+StorePath = Annotated[
+    Path, typer.Option("--store", metavar="FILE", help="Where results are kept; made if it is not there.")
+]
+DEFAULT = Path("ftnn.sqlite")
+_Jobs = Annotated[
+    int | None, typer.Option(metavar="N", help="Worker processes, of one thread each. Default: one a core.")
+]
+_Ray = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS", help="Run on a Ray cluster: its HOST:PORT, or auto. Needs the extra ftnn[ray]."
+    ),
+]
+_EXAMPLES = """\
+[bold]Examples[/bold]
+
+[cyan]ftnn reproduce mnist --layers 1[/cyan]   a table of the paper
+
+[cyan]ftnn reproduce mnist --functions F03 --activations logistic --gammas -2[/cyan]   one chain
+
+[cyan]ftnn reproduce mnist --functions "p*tan(q*x + r) where q in [-10, 10]" --layers 1 --gammas all[/cyan]
+
+[cyan]ftnn reproduce pi --pairs 200[/cyan]   four curves
+
+What is done is kept in the store, and never done again: after Ctrl-C, the same command goes on.
+"""
+
+reproduce = typer.Typer(
+    name="reproduce",
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="Run the paper's experiments.",
+)
+app.add_typer(reproduce)
+
+
+@reproduce.command("mnist", epilog=_EXAMPLES)
+def reproduce_mnist(
+    layers: Annotated[str, typer.Option(metavar="1,5,10", help="Numbers of hidden layers.")] = "1,5,10",
+    functions: Annotated[
+        list[str] | None,
+        typer.Option(metavar="F01,F12,…", help="Names or formulas. May be repeated. Default: all 20."),
+    ] = None,
+    activations: Annotated[str, typer.Option(metavar="NAME,…", help="Of logistic, relu and tanh.")] = (
+        "logistic,relu,tanh"
+    ),
+    gammas: Annotated[
+        str,
+        typer.Option(
+            metavar="best|all|0,-1,…", help="The paper's best γ of each cell, all from 0 to -5, or these."
+        ),
+    ] = "best",
+    seeds: Annotated[str, typer.Option(metavar="0,1,…", help="Seeds.")] = "0",
+    jobs: _Jobs = None,
+    ray: _Ray = None,
+    store: StorePath = DEFAULT,
+    data: Annotated[
+        str, typer.Option(metavar="mnist[:N]", help="All images, or the first N: for a quick look.")
+    ] = "mnist",
+    width: Annotated[int, typer.Option(help="Units in each hidden layer.")] = 128,
+    epochs: Annotated[int, typer.Option(help="Of layer-wise training, for each layer.")] = 15,
+    fine_tuning_epochs: Annotated[int, typer.Option(help="Of fine-tuning, at most.")] = 15,
+    as_json: Json = False,
+) -> None:
+    """Train cells of the paper's tables on MNIST. Cells that differ in depth only share what they can."""
+    from ftnn.cli._cells import Line, show_lines
+    from ftnn.experiments import mnist_cells
+    from ftnn.experiments.paper.mnist.functions import FUNCTIONS
+
+    chosen: Any = names("--activations", activations)
+    cells = mnist_cells(
+        numbers("--layers", layers, int, low=1),
+        [name for text in functions or () for name in names("--functions", text)] or FUNCTIONS,
+        chosen,
+        gammas if gammas in ("best", "all") else numbers("--gammas", gammas, float, also="best, all, or "),
+        seed_numbers(seeds),
+        data=data,
+        epochs=(epochs, fine_tuning_epochs),
+        width=width,
+    )
+    rows = _run([cell.task() for cell in cells], jobs, ray, store)
+    lines = [Line(cell, rows[cell.task().key]) for cell in cells]
+    if as_json:
+        show_json({"cells": [line.as_json() for line in lines]})
+    else:
+        show_lines(lines)
+
+
+@reproduce.command("pi", epilog=_EXAMPLES)
+def reproduce_pi(
+    hidden: Annotated[
+        str, typer.Option(metavar="128,256,…", help="Numbers of hidden units.")
+    ] = "128,256,512,1024",
+    pairs: Annotated[
+        str, typer.Option(metavar="200,400,…", help="Numbers of digits to learn.")
+    ] = "200,400,800",
+    seeds: Annotated[str, typer.Option(metavar="0,1,…", help="Seeds.")] = "0",
+    epochs: Annotated[int, typer.Option(help="Passes over the digits.")] = 5000,
+    jobs: _Jobs = None,
+    ray: _Ray = None,
+    store: StorePath = DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Let memory layers learn digits of π by heart: the 12 curves of the paper's figure."""
+    from ftnn.cli._cells import percent, seconds, table_of
+    from ftnn.experiments import Store, pi_cells
+
+    cells = pi_cells(
+        numbers("--hidden", hidden, int, low=1),
+        numbers("--pairs", pairs, int, low=1),
+        seed_numbers(seeds),
+        epochs,
+    )
+    rows = _run([cell.task() for cell in cells], jobs, ray, store)
+    with Store(store, must_exist=True) as opened:
+        curves = [_curve(opened, rows[cell.task().key]) for cell in cells]
+    if as_json:
+        show_json({"curves": curves})
+        return
+    table = table_of("hidden", "pairs", "seed", "last", "best of the last tenth", "seconds")
+    for curve in curves:
+        shown = (percent(curve["accuracy"]), percent(curve["best"]), seconds(curve["seconds"]))
+        table.add_row(*map(str, (curve["hidden"], curve["pairs"], curve["seed"])), *shown)
+    show(table)
+
+
+def _curve(store: Store, row: Row) -> dict[str, Any]:
+    """How a curve ended."""
+    passes: Any = store.epochs(row.key)
+    last = [each.accuracy for each in passes[-max(1, len(passes) // 10) :] if each.accuracy is not None]
+    cell = row.task.cell
+    return {
+        "hidden": cell.hidden,
+        "pairs": cell.pairs,
+        "seed": cell.seed,
+        "epochs": len(passes),
+        "accuracy": row.ft_accuracy,
+        "best": max(last, default=None),
+        "seconds": row.cell_seconds,
+        "failed": row.failed,
+        "digest": row.digest,
+    }
+
+
+@reproduce.command("conic")
+def reproduce_conic(
+    problems: Annotated[str | None, typer.Option(metavar="NAME,…", help="Which, if not all.")] = None,
+    seeds: Annotated[str, typer.Option(metavar="0,1,…", help="Seeds.")] = "0",
+    store: StorePath = DEFAULT,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the boundaries as SVG, and the numbers, here.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """The three ellipses; ellipses and hyperbolas learned; closed and open regions in 3 and 5 dimensions."""
+    from ftnn.experiments import Store, conic_cells
+    from ftnn.experiments.paper.conic.cells import run_conic
+    from ftnn.experiments.paper.conic.problems import PROBLEMS
+    from ftnn.experiments.report.conic import conic_results, write_conic
+
+    chosen = list(PROBLEMS) if problems is None else names("--problems", problems)
+    cells = conic_cells(chosen, seed_numbers(seeds))
+    with Store(store) as opened:
+        results = conic_results(opened, run_conic(opened, cells))
+        files = write_conic(opened, results, out) if out is not None else []
+    if as_json:
+        show_json({"conic": [result.to_dict() for result in results], "files": [str(file) for file in files]})
+        return
+    table = Table("problem", "function", "seed", "right", "seconds", "", box=None, pad_edge=False)
+    for column in table.columns[2:5]:
+        column.justify = "right"
+    for result in results:
+        place = (result.problem, result.function, str(result.seed), f"{result.accuracy:.2f} %")
+        table.add_row(*map(text, (*place, f"{result.seconds:.1f}")), text(result.failed or "", "yellow"))
+    show(table)
+
+
+def _run(tasks: Sequence[AnyTask], jobs: int | None, ray: str | None, path: Path) -> dict[str, Row]:
+    """Run what the store has not; returns the rows of all these tasks by key."""
+    from ftnn.experiments import Store, run, watcher
+
+    if ray is not None and jobs is not None:
+        raise FtnnError("--jobs is for this machine, and --ray for a cluster: give one of them")
+    with Store(path) as store:
+        if len(store.done(task.key for task in tasks)) < len({task.key for task in tasks}):
+            with watcher() as watching:
+                try:
+                    run(tasks, store, _executor(jobs, ray), watching)
+                except KeyboardInterrupt:
+                    raise InterruptedByUserError(
+                        f"interrupted; what was done is in {path}, and the same command goes on from there"
+                    ) from None
+        return {row.key: row for row in store.rows(task.key for task in tasks)}
+
+
+def _executor(jobs: int | None, ray: str | None) -> Executor:
+    if ray is None:
+        from ftnn.experiments import LocalExecutor
+
+        return LocalExecutor(jobs)
+    from ftnn.experiments.grid.ray import RayExecutor  # only where it is asked for: Ray is an extra
+
+    return RayExecutor(ray)

@@ -1,0 +1,184 @@
+"""Rows of a store, and the one check that all of them pass: whoever writes them, and when they are read."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+import safetensors
+import safetensors.numpy
+
+from ftnn.errors import DataError
+from ftnn.experiments.grid import checks
+from ftnn.experiments.grid.checks import Check, check, or_null
+from ftnn.experiments.grid.jobs import Array
+from ftnn.experiments.grid.registry import KINDS
+from ftnn.experiments.grid.task import AnyTask, C, Task
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known of a stage that is done, without its epochs and parameters.
+
+    Raises `DataError` for what cannot be the result of a stage.
+    """
+
+    key: str
+    task: AnyTask
+    lwt_accuracy: float | None
+    ft_accuracy: float | None
+    loss: float | None
+    failed: str | None
+    advice: str | None
+    seconds: float
+    """Processor time of this stage."""
+    cell_seconds: float | None
+    """Of the whole cell, where this stage is its last: what it takes alone, with nothing shared."""
+    digest: str
+    """Of the network; empty for curves of π that were imported from CSV, which does not have it."""
+    versions: dict[str, str]
+    finished: str
+    """When, in UTC."""
+
+    def __post_init__(self) -> None:
+        check(vars(self), _ROW)
+        self.task.check_row(self)
+
+
+Addition = tuple[Row, str | None, bytes | None]
+"""A row, its epochs as JSON, and its parameters as safetensors."""
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """A row that is in a store, but makes no sense."""
+
+    key: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.reason}"
+
+
+def rows_of(kind: type[Task[C]], rows: Iterable[Row]) -> Iterator[tuple[C, Row]]:
+    """The rows of one kind of stage, each with its cell."""
+    for row in rows:
+        if isinstance(row.task, kind):
+            yield row.task.cell, row
+
+
+def imported(
+    task: AnyTask,
+    *,
+    lwt_accuracy: float | None = None,
+    ft_accuracy: float | None = None,
+    failed: str | None = None,
+    cell_seconds: float | None = None,
+    digest: str = "",
+) -> Row:
+    """A row from a table of results, which does not say how they came about."""
+    return Row(
+        task.key, task, lwt_accuracy, ft_accuracy, None, failed, None, 0.0, cell_seconds, digest, {}, now()
+    )
+
+
+def now() -> str:
+    """In UTC, as a row has it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+_PACKAGES = ("ftnn", "torch", "numpy", "numba", "llvmlite", "scipy")
+
+
+@cache
+def versions() -> dict[str, str]:
+    """What makes a result: versions, and the processor, on which the last bits depend."""
+    import llvmlite.binding  # only now: it loads LLVM
+
+    packages = {name: metadata.version(name) for name in _PACKAGES}
+    return {**packages, "python": platform.python_version(), "cpu": str(llvmlite.binding.get_host_cpu_name())}
+
+
+# --- epochs and parameters ---
+
+
+def read_epochs(text: Any, kind: str) -> list[dict[str, Any]]:
+    """Epochs from JSON, as plain data with the fields that epochs of this kind of task have."""
+    if not isinstance(text, str):
+        raise DataError(f"epochs are {text!r:.60}; expected JSON")
+    epochs: Any = from_json(text, "epochs")
+    if not isinstance(epochs, list):
+        raise DataError(f"epochs are {text[:60]!r}; expected a list")
+    if kind not in KINDS:
+        raise DataError(f"kind is {kind!r:.60}; expected one of {', '.join(KINDS)}")
+    expected = {field.name: _EPOCH[field.name] for field in fields(KINDS[kind].epoch_type)}
+    for number, epoch in enumerate(epochs, 1):
+        if not isinstance(epoch, dict) or epoch.keys() != expected.keys():
+            raise DataError(f"epochs: number {number} is {epoch!r:.60}; expected {', '.join(expected)}")
+        try:
+            check(epoch, expected)
+        except DataError as error:
+            raise DataError(f"epochs: number {number}: {error}") from error
+    return epochs
+
+
+def read_arrays(content: Any) -> dict[str, Array]:
+    """Parameters from safetensors."""
+    try:
+        return safetensors.numpy.load(content)
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"parameters are not in the format of safetensors ({error})") from error
+
+
+def check_shapes(task: AnyTask, arrays: Mapping[str, Array]) -> None:
+    """Refuse parameters that are not those of a task's network, as far as it says which these are."""
+    for name, shape in task.shapes(arrays).items():
+        array = arrays.get(name)
+        if array is None or array.shape != shape or array.dtype.kind != "f":
+            what = "missing" if array is None else f"{array.dtype} with the shape {array.shape}"
+            raise DataError(f"parameters: {name} is {what}; expected floats with the shape {shape}")
+
+
+def from_json(text: Any, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DataError(f"{what}: {text!r:.60} is not JSON ({error})") from error
+
+
+# --- the checks ---
+
+_ROW: dict[str, Check] = {
+    "key": checks.TEXT,
+    "task": (lambda v: isinstance(v, Task), "a task"),
+    "lwt_accuracy": checks.ACCURACY,
+    "ft_accuracy": checks.ACCURACY,
+    "loss": or_null(checks.NUMBER),
+    "failed": or_null(checks.TEXT),
+    "advice": or_null(checks.TEXT),
+    "seconds": checks.SECONDS,
+    "cell_seconds": or_null(checks.SECONDS),
+    "digest": checks.DIGEST,
+    "versions": checks.VERSIONS,
+    "finished": checks.TIME,
+}
+assert [*_ROW] == [field.name for field in fields(Row)]
+_EPOCH: dict[str, Check] = {  # of every epoch type
+    "stage": (lambda v: v in ("lwt", "ft", "joint"), "lwt, ft or joint"),
+    "layer": checks.COUNT,
+    "epoch": checks.COUNT,
+    "rate": checks.NUMBER,
+    "loss": checks.NUMBER,
+    "accuracy": checks.ACCURACY,
+    "train_accuracy": checks.ACCURACY,
+    "test_accuracy": checks.ACCURACY,
+    "test_loss": or_null(checks.NUMBER),
+    "seconds": checks.SECONDS,
+    "undone": checks.FLAG,
+}

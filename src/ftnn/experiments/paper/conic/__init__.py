@@ -1,0 +1,6 @@
+"""The paper's conic hypersurfaces: what F19 and F20 can bound."""
+
+from ftnn.experiments.grid.registry import register
+from ftnn.experiments.paper.conic.cells import ConicTask
+
+register(ConicTask)

@@ -1,0 +1,95 @@
+"""The problems as cells, each of one stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ftnn.errors import FtnnError
+from ftnn.experiments.grid.checks import COUNT, TEXT, check
+from ftnn.experiments.grid.jobs import Array, Checkpoint, Kept, Outcome
+from ftnn.experiments.grid.rows import Row, versions
+from ftnn.experiments.grid.store import Store
+from ftnn.experiments.grid.task import Task, Tell
+from ftnn.experiments.paper.conic.learned import POINTS
+from ftnn.experiments.paper.conic.problems import PROBLEMS, Problem
+from ftnn.experiments.paper.values import distinct, first_layer
+from ftnn.formula import catalogue
+
+
+@dataclass(frozen=True)
+class ConicCell:
+    """One of the paper's conic hypersurfaces: see `PROBLEMS`."""
+
+    problem: str
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check(vars(self), {"problem": TEXT, "seed": COUNT})
+        if self.problem not in PROBLEMS:
+            raise FtnnError(f"unknown conic problem {self.problem!r}; expected {', '.join(PROBLEMS)}")
+
+    def task(self) -> ConicTask:
+        return ConicTask(self)
+
+    def __str__(self) -> str:
+        return self.problem + (f" seed {self.seed}" if self.seed else "")
+
+
+def conic_cells(problems: Sequence[str] = tuple(PROBLEMS), seeds: Sequence[int] = (0,)) -> list[ConicCell]:
+    """All cells of these lists."""
+    names = distinct("problems", problems)
+    return [ConicCell(name, seed) for seed in distinct("seeds", seeds) for name in names]
+
+
+class ConicTask(Task[ConicCell]):
+    kind = "conic"
+    results = 1
+    cell_type = ConicCell
+
+    @property
+    def title(self) -> str:
+        return "conic"
+
+    @property
+    def work(self) -> str:
+        return "conic boundaries"
+
+    @property
+    def problem(self) -> Problem:
+        return PROBLEMS[self.cell.problem]
+
+    @property
+    def epochs(self) -> int:
+        return sum(self.problem.epochs)
+
+    @property
+    def effort(self) -> float:
+        return self.epochs * POINTS
+
+    def shapes(self, arrays: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+        problem = self.problem
+        sizes = (problem.dimension, problem.units)
+        shapes = dict.fromkeys(first_layer(catalogue[problem.function]).values(), sizes)
+        output = {"output.weight": (2, problem.units), "output.bias": (2,)}
+        return {**shapes, "hidden.0.bias": (problem.units,), **(output if problem.kind == "learned" else {})}
+
+    def run(self, before: tuple[Kept, ...], checkpoint: Checkpoint | None, tell: Tell) -> Outcome:
+        """Seconds of work: it is not resumed, but run again."""
+        # Only now: these load torch.
+        from ftnn.experiments.paper.conic.solve import solve
+        from ftnn.experiments.paper.running import Running
+
+        running = Running(self.key, None, tell)
+        solved = solve(self.cell.problem, self.cell.seed)
+        return Outcome(self.key, **vars(solved), seconds=running.seconds)
+
+
+def run_conic(store: Store, cells: Iterable[ConicCell]) -> list[Row]:
+    """Run what the store has not, here and now, for it takes seconds; returns the rows of all these cells."""
+    tasks = {task.key: task for task in (cell.task() for cell in cells)}
+    done = store.done(tasks)
+    for key, task in tasks.items():
+        if key not in done:
+            store.record(task, task.run((), None, lambda progress: None), versions())
+    return store.rows(tasks)

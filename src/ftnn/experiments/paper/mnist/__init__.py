@@ -1,0 +1,7 @@
+"""The first experiment: networks on MNIST, trained layer by layer and then fine-tuned."""
+
+from ftnn.experiments.grid.registry import register
+from ftnn.experiments.paper.mnist.cells import FineTuning, Layerwise
+from ftnn.experiments.paper.mnist.tables import TABLES
+
+register(Layerwise, FineTuning, tables=TABLES)

@@ -1,0 +1,193 @@
+"""A cell of the paper's tables, and its stages: layer-wise training of layer 1, 2, …, then fine-tuning.
+
+Cells that differ in depth only have their layer-wise stages in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ftnn.errors import DataError, FtnnError
+from ftnn.experiments.grid.checks import FINITE, TEXT, WHOLE, check
+from ftnn.experiments.grid.jobs import Array, Checkpoint, Kept, Outcome
+from ftnn.experiments.grid.rows import Row
+from ftnn.experiments.grid.task import Task, Tell
+from ftnn.experiments.paper.mnist.functions import function_of
+from ftnn.experiments.paper.values import first_layer
+from ftnn.training import Settings
+from ftnn.training._checks import check_sizes
+
+if TYPE_CHECKING:
+    from ftnn.nn import Activation
+
+PIXELS = 784
+
+ACTIVATIONS: tuple[Activation, ...] = ("logistic", "relu", "tanh")
+"""The paper's: all that networks have."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A network of the paper's first experiment and how it is trained."""
+
+    function: str
+    """A name of the catalogue, or a formula, possibly with ranges: see `function_of`."""
+    activation: Activation
+    hidden_layers: int
+    gamma: float
+    seed: int = 0
+    data: str = "mnist"
+    """`mnist`, or `mnist:N`: its first N training images and N/5 test images."""
+    epochs: tuple[int, int] = (15, 15)
+    width: int = 128
+    batch_size: int = 16
+
+    def __post_init__(self) -> None:
+        epochs: Any = self.epochs
+        if not isinstance(epochs, tuple) or len(epochs) != 2:
+            raise FtnnError(f"epochs is {epochs!r}; expected two whole numbers")
+        lwt_epochs, ft_epochs = epochs
+        check({**vars(self), "lwt_epochs": lwt_epochs, "ft_epochs": ft_epochs}, _CHECKS)
+        function_of(self.function)
+        self.settings()
+        if self.activation not in ACTIVATIONS:
+            raise FtnnError(f"unknown activation {self.activation!r}; expected {', '.join(ACTIVATIONS)}")
+        check_sizes(self.hidden_layers, self.width)
+        images(self.data)
+
+    def settings(self) -> Settings:
+        return Settings(self.gamma, self.epochs, self.batch_size, self.seed)
+
+    def task(self) -> FineTuning:
+        """The last stage, which ends the cell."""
+        return FineTuning(self)
+
+    @property
+    def setting(self) -> str:
+        """What differs from the paper's experiment, in words; empty where nothing does."""
+        parts = [
+            (self.data != Cell.data, self.data),
+            (self.epochs != Cell.epochs, f"{self.epochs[0]} + {self.epochs[1]} epochs"),
+            (self.width != Cell.width, f"{self.width} units"),
+            (self.batch_size != Cell.batch_size, f"batches of {self.batch_size}"),
+        ]
+        return ", ".join(text for differs, text in parts if differs)
+
+    @property
+    def is_papers(self) -> bool:
+        """Whether all but the function, depth, activation, γ and seed is as in the paper's experiment."""
+        return not self.setting
+
+    def __str__(self) -> str:
+        seed = f" seed {self.seed}" if self.seed else ""
+        return f"{self.function}-{self.activation} γ={self.gamma:g}{seed}"
+
+
+_CHECKS = {
+    "function": TEXT,
+    "activation": TEXT,
+    "data": TEXT,
+    "gamma": FINITE,
+    **dict.fromkeys(("hidden_layers", "seed", "width", "batch_size", "lwt_epochs", "ft_epochs"), WHOLE),
+}
+
+
+def images(data: str) -> int | None:
+    """How many training images `mnist:N` names; None: all."""
+    name, colon, number = data.partition(":")
+    is_count = number.isascii() and number.isdecimal() and len(number) < 20 and 5 <= int(number) <= 60_000
+    if name != "mnist" or (colon and not is_count):
+        raise FtnnError(f"unknown data {data!r}; expected mnist, or mnist:N with N from 5 to 60000")
+    return int(number) if colon else None
+
+
+# --- stages ---
+
+
+class Stage(Task[Cell]):
+    """A stage of a cell."""
+
+    cell_type = Cell
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        function = function_of(self.cell.function)
+        return {
+            **super().spec,
+            "function": {"formula": function.formula, "init": function.init, "constants": function.choices},
+            "gamma": float(self.cell.gamma),
+        }
+
+    @property
+    def is_papers(self) -> bool:
+        return self.cell.is_papers
+
+    @property
+    def title(self) -> str:
+        return f"{'FT of' if self.ends_cell else 'LWT'} {self.cell.hidden_layers}"
+
+    @property
+    def work(self) -> str:
+        return f"{'fine-tuning of' if self.ends_cell else 'layer-wise, layer'} {self.cell.hidden_layers}"
+
+    @property
+    def epochs(self) -> int:
+        return self.cell.epochs[self.ends_cell]
+
+    @property
+    def effort(self) -> float:
+        # The first layer has 784 inputs, four fifths of them 0, and sends no error down.
+        first, other, depth = PIXELS * 0.2, 2.0 * self.cell.width, self.cell.hidden_layers
+        alone = first if depth == 1 else other
+        return self.epochs * self.cell.width * (first + other * (depth - 1) if self.ends_cell else alone)
+
+    @property
+    def family(self) -> str:
+        return self.cell.function
+
+    def shapes(self, arrays: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+        names = first_layer(function_of(self.cell.function)).values()
+        # As many units as the first matrix has columns.
+        first = next((arrays[name] for name in sorted(arrays) if name.startswith("hidden.0.theta.")), None)
+        units = (() if first is None else first.shape[1:]) or (1,)
+        return dict.fromkeys(names, (PIXELS, *units))
+
+    def run(self, before: tuple[Kept, ...], checkpoint: Checkpoint | None, tell: Tell) -> Outcome:
+        from ftnn.experiments.paper.mnist.training import train  # only now: it loads torch
+
+        return train(self, before, checkpoint, tell)
+
+
+class Layerwise(Stage):
+    """Layer-wise training of the last hidden layer of its cell."""
+
+    kind = "lwt"
+    results = 2
+    ends_cell = False
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return {**super().spec, "epochs": [self.epochs]}  # it does not know what comes after it
+
+    @property
+    def before(self) -> Layerwise | None:
+        depth = self.cell.hidden_layers
+        return Layerwise(replace(self.cell, hidden_layers=depth - 1)) if depth > 1 else None
+
+
+class FineTuning(Stage):
+    """Fine-tuning of all layers, which ends a cell."""
+
+    kind = "ft"
+    results = 3
+
+    @property
+    def before(self) -> Layerwise:
+        return Layerwise(self.cell)
+
+    def check_row(self, row: Row) -> None:
+        super().check_row(row)
+        if any(self.cell.epochs) and row.ft_accuracy is None and row.failed is None:
+            raise DataError("ft_accuracy is null; a cell without accuracies must say why it failed")

@@ -1,0 +1,41 @@
+"""Functions as texts, with the ranges in which their parameters start."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from ftnn.errors import FtnnError
+from ftnn.formula import Function, as_function, catalogue
+
+FUNCTIONS = tuple(name for name in catalogue if name != "memory")
+"""The paper's."""
+_RANGE = re.compile(r"(\w+)\s+in\s+\[\s*([^,\]]+),\s*([^,\]]+)\]$")
+
+
+@cache
+def function_of(text: str) -> Function:
+    """A function from one text: `F12`, a formula, or `p*tan(q*x + r) where q in [-9, 9] and r in [0, 1]`."""
+    formula, where, ranges = text.partition(" where ")
+    if not where:
+        return as_function(text)
+    init: dict[str, tuple[float, float]] = {}
+    for part in ranges.split(" and "):
+        match = _RANGE.match(part.strip())
+        try:
+            if match is None:
+                raise ValueError
+            init[match[1]] = (float(match[2]), float(match[3]))
+        except ValueError:
+            raise FtnnError(
+                f"{part!r} in {text!r} is not a range; write: FORMULA where q in [-10, 10] and r in [0, 1]"
+            ) from None
+    if formula in catalogue:
+        known = catalogue[formula]
+        return Function(known.formula, init={**known.init, **init}, constants=known.choices)
+    return Function(formula, init=init)
+
+
+def without_ranges(text: str) -> str:
+    """What such a text has before its ranges: `F12` of `F12 where q in [-9, 9]`."""
+    return text.partition(" where ")[0]

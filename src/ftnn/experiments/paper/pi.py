@@ -1,0 +1,185 @@
+"""The second experiment: memory layers learn digits of π by heart."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ftnn.errors import DataError
+from ftnn.experiments.grid.checks import COUNT, FINITE, POSITIVE, check
+from ftnn.experiments.grid.jobs import Checkpoint, Kept, Outcome
+from ftnn.experiments.grid.registry import Epochs, Line, Table, register
+from ftnn.experiments.grid.rows import Addition, Row, imported, read_epochs, rows_of
+from ftnn.experiments.grid.task import Task, Tell
+from ftnn.experiments.paper.values import distinct
+from ftnn.training import Pass
+
+if TYPE_CHECKING:
+    from ftnn.nn import MemoryNetwork
+
+HIDDEN = (128, 256, 512, 1024)
+PAIRS = (200, 400, 800)
+
+
+@dataclass(frozen=True)
+class PiCell:
+    """A curve of the paper's second experiment: a memory layer that learns digits of π by heart."""
+
+    hidden: int
+    pairs: int
+    seed: int = 0
+    gamma: float = -4
+    epochs: int = 5000
+
+    def __post_init__(self) -> None:
+        check(vars(self), _CHECKS)
+
+    def task(self) -> PiTask:
+        return PiTask(self)
+
+    @property
+    def is_papers(self) -> bool:
+        """Whether all but the sizes and the seed is as in the paper's experiment."""
+        return self == PiCell(self.hidden, self.pairs, self.seed)
+
+    def __str__(self) -> str:
+        return f"{self.hidden}H-{self.pairs}D" + (f" seed {self.seed}" if self.seed else "")
+
+
+_CHECKS = {"hidden": POSITIVE, "pairs": POSITIVE, "seed": COUNT, "gamma": FINITE, "epochs": POSITIVE}
+
+
+def pi_cells(
+    hidden: Sequence[int] = HIDDEN,
+    pairs: Sequence[int] = PAIRS,
+    seeds: Sequence[int] = (0,),
+    epochs: int = 5000,
+) -> list[PiCell]:
+    """All cells of these lists: the paper's 12 curves, unless they say otherwise.
+
+    **Arguments:**
+
+    - `hidden`: numbers of hidden units. `pairs`: numbers of digits to learn.
+    - `epochs`: passes over the digits.
+    """
+    return [
+        PiCell(units, count, seed, epochs=epochs)
+        for seed in distinct("seeds", seeds)
+        for count in distinct("pairs", pairs)
+        for units in distinct("hidden", hidden)
+    ]
+
+
+class PiTask(Task[PiCell]):
+    kind = "pi"
+    results = 1
+    cell_type = PiCell
+    epoch_type = Pass
+
+    @property
+    def title(self) -> str:
+        return "π"
+
+    @property
+    def work(self) -> str:
+        return "digits of π"
+
+    @property
+    def is_papers(self) -> bool:
+        return self.cell.is_papers
+
+    @property
+    def epochs(self) -> int:
+        return self.cell.epochs
+
+    @property
+    def effort(self) -> float:
+        return self.epochs * self.cell.hidden * self.cell.pairs
+
+    def check_row(self, row: Row) -> None:
+        """A row from a CSV file has no digest."""
+
+    def run(self, before: tuple[Kept, ...], checkpoint: Checkpoint | None, tell: Tell) -> Outcome:
+        # Only now: these load torch.
+        import numpy as np
+
+        from ftnn.data import pi_digits
+        from ftnn.experiments.paper.running import Running, arrays_of, load_arrays
+        from ftnn.nn import MemoryNetwork
+        from ftnn.training import digest, fit_sequence, initialise
+
+        cell = self.cell
+        running = Running(self.key, checkpoint, tell)
+        net = MemoryNetwork(10, cell.hidden, 10, activation="logistic")
+        initialise(net, cell.seed)
+        passes: list[Pass] = []
+        if checkpoint is not None:
+            load_arrays(net, checkpoint.arrays)
+            passes = [Pass(**values) for values in checkpoint.notes["epochs"]]
+
+        def passed(last: Pass, net: MemoryNetwork) -> None:
+            passes.append(last)
+            if running.is_due:
+                notes = {"epochs": [asdict(each) for each in passes]}
+                running.tell(len(passes), last.loss, last.accuracy, notes, arrays_of(net))
+
+        digits = pi_digits(cell.pairs + 1)
+        history = fit_sequence(
+            net,
+            np.eye(10, dtype=np.float32)[digits[:-1]],
+            digits[1:],
+            gamma=cell.gamma,
+            epochs=cell.epochs,
+            done=len(passes),
+            callbacks=[passed],
+        )
+        return Outcome(
+            key=self.key,
+            epochs=tuple(passes),
+            failed=history.failed,
+            advice=history.advice,
+            loss=passes[-1].loss if passes else None,
+            arrays=arrays_of(net),
+            lwt_accuracy=None,
+            ft_accuracy=passes[-1].accuracy if passes else None,
+            digest=digest(net),
+            seconds=running.seconds,
+        )
+
+
+# --- the CSV table: one line for each epoch ---
+
+COLUMNS = ("hidden", "pairs", "seed", "epoch", "accuracy")
+
+
+def _lines(rows: Iterable[Row], epochs: Callable[[], Epochs]) -> Iterator[list[Any]]:
+    by_key = epochs()
+    chosen = [(cell, row) for cell, row in rows_of(PiTask, rows) if cell.is_papers]
+    for cell, row in sorted(chosen, key=lambda found: (found[0].pairs, found[0].hidden, found[0].seed)):
+        for epoch in by_key.get(row.key, ()):
+            accuracy = "" if epoch["accuracy"] is None else f"{epoch['accuracy']:.2f}"
+            yield [cell.hidden, cell.pairs, cell.seed, epoch["epoch"], accuracy]
+
+
+def _read(lines: Iterable[Line]) -> Iterator[tuple[str, Addition]]:
+    curves: dict[PiCell, list[dict[str, Any]]] = defaultdict(list)
+    places: dict[PiCell, str] = {}
+    for line in lines:
+        cell = PiCell(*(line.number(name, int) for name in ("hidden", "pairs", "seed")))
+        passes, epoch = curves[cell], line.number("epoch", int)
+        passes.append(asdict(Pass(epoch, math.nan, line.number_or_none("accuracy"), 0.0)))
+        places[cell] = line.place
+        if epoch != len(passes):
+            raise DataError(f"epoch {epoch} where {len(passes)} is expected")
+        read_epochs(json.dumps(passes[-1:]), PiTask.kind)
+    for cell, passes in curves.items():
+        task = replace(cell, epochs=len(passes)).task()
+        row = imported(task, ft_accuracy=passes[-1]["accuracy"])
+        yield places[cell], (row, json.dumps(passes), None)
+
+
+register(PiTask, tables=[Table("pi", COLUMNS, _lines, _read)])

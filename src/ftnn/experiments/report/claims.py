@@ -1,0 +1,174 @@
+"""The paper's sentences with numbers in them, counted again: in its own tables, and in ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ftnn.experiments.paper.mnist.grids import LAYERS
+from ftnn.experiments.paper.pi import HIDDEN
+from ftnn.experiments.report.entries import Entry, Place
+from ftnn.experiments.report.pi import Curve
+from ftnn.experiments.report.texts import layers_of
+
+HIGH = 90.0
+"""What we take "high accuracies" for: the median of all later epochs, in percent."""
+
+Value = float | None
+Measure = Callable[[Curve], Value]
+Test = Callable[[Sequence[float]], bool]
+
+
+@dataclass(frozen=True)
+class Count:
+    """A count, and whether it is what the paper says; None: there is not enough to say."""
+
+    text: str
+    holds: bool | None
+
+
+@dataclass(frozen=True)
+class Claim:
+    says: str
+    paper: Count
+    """In the paper's tables."""
+    ours: Count
+
+
+_UNKNOWN = Count("not enough is done", None)
+
+
+def claims(entries: Sequence[Entry], curves: Sequence[Curve]) -> list[Claim]:
+    first = [curve for curve in curves if curve.seed == min(each.seed for each in curves)]
+    return [
+        *(_failures(entries, layers, said) for layers, said in zip(LAYERS, (1, 8, 11), strict=True)),
+        _deeper(entries, 1, 5, (14, 38, 0)),
+        _deeper(entries, 5, 10, (12, 36, 1)),
+        *(_rates(entries, layers, "relu", "usually", 0.5) for layers in (1, 5)),
+        *(_rates(entries, layers, "tanh", "always", 1.0) for layers in (1, 5)),
+        *_pi_claims(first),
+    ]
+
+
+# --- tables ---
+
+
+def _failures(entries: Sequence[Entry], layers: int, said: int) -> Claim:
+    here = [entry for entry in entries if entry.layers == layers]
+    theirs = sum(entry.paper.ft_accuracy is None for entry in here)
+    done = [entry for entry in here if entry.run is not None]
+    ours = sum(not entry.has_trained for entry in done)
+    whole = len(done) == len(here)
+    models = "model fails" if said == 1 else "models fail"
+    return Claim(
+        f"With {layers_of(layers)}, {said} {models} to be trained",
+        Count(str(theirs), theirs == said),
+        Count(str(ours) if whole else f"{ours} of {len(done)} done", ours == said if whole else None)
+        if done
+        else _UNKNOWN,
+    )
+
+
+def _deeper(entries: Sequence[Entry], shallow: int, deep: int, said: tuple[int, int, int]) -> Claim:
+    """Better, worse and equal, over what trained at both depths."""
+
+    def count(value: Callable[[Entry], Value]) -> tuple[int, int, int]:
+        values = _by_place(entries, value)
+        signs = [
+            round(b, 2) - round(a, 2)
+            for (layers, name, activation), b in values.items()
+            if layers == deep and (a := values.get((shallow, name, activation))) is not None
+        ]
+        return sum(d > 0 for d in signs), sum(d < 0 for d in signs), sum(d == 0 for d in signs)
+
+    theirs = count(lambda entry: entry.paper.ft_accuracy)
+    ours = count(lambda entry: entry.run.ft if entry.run and entry.has_trained else None)
+    done = all(entry.run is not None for entry in entries if entry.layers in (shallow, deep))
+    equal = f", {said[2]} equal" if said[2] else ""
+    return Claim(
+        f"{layers_of(deep)} against {shallow}: {said[0]} models better, {said[1]} worse{equal}",
+        Count(_split(theirs), theirs == said),
+        # The sense of the sentence: deeper is more often worse than better.
+        Count(_split(ours), ours[0] < ours[1] if done else None) if any(ours) else _UNKNOWN,
+    )
+
+
+def _split(counts: tuple[int, int, int]) -> str:
+    return f"{counts[0]} better, {counts[1]} worse, {counts[2]} equal"
+
+
+def _rates(entries: Sequence[Entry], layers: int, activation: str, how: str, share: float) -> Claim:
+    """Whether the best γ is smaller than with logistic units."""
+
+    here = [entry for entry in entries if entry.layers == layers]
+
+    def count(value: Callable[[Entry], Value], *, whole: bool) -> Count:
+        gammas = _by_place(here, value)
+        pairs = [
+            (gamma, gammas[layers, name, "logistic"])
+            for (_, name, each), gamma in gammas.items()
+            if each == activation and (layers, name, "logistic") in gammas
+        ]
+        if not pairs:
+            return _UNKNOWN
+        smaller = sum(a < b for a, b in pairs)
+        larger = sum(a > b for a, b in pairs)
+        holds = smaller > share * len(pairs) if share < 1 else smaller == len(pairs)
+        return Count(f"{smaller} of {len(pairs)} smaller, {larger} larger", holds if whole else None)
+
+    shown = {"relu": "ReLU", "tanh": "tanh"}[activation]
+    return Claim(
+        f"With {layers_of(layers)}, the best γ of {shown} is {how} smaller than that of logistic",
+        count(lambda entry: entry.paper.gamma, whole=True),
+        count(_own_best, whole=all(entry.is_whole for entry in here)),
+    )
+
+
+def _own_best(entry: Entry) -> Value:
+    """Our own best γ; None unless all of the paper's were run."""
+    return entry.best_rate.gamma if entry.best_rate and entry.is_whole else None
+
+
+def _by_place(entries: Sequence[Entry], value: Callable[[Entry], Value]) -> dict[Place, float]:
+    return {
+        (entry.layers, entry.function, entry.activation): known
+        for entry in entries
+        if (known := value(entry)) is not None
+    }
+
+
+# --- π ---
+
+
+def _pi_claims(curves: Sequence[Curve]) -> list[Claim]:
+    by_size = {(curve.hidden, curve.pairs): curve for curve in curves}
+
+    def count(pairs: int, hidden: Sequence[int], label: str, value: Measure, test: Test) -> Count:
+        drawn = [by_size[units, pairs] for units in hidden if (units, pairs) in by_size]
+        known = [measured for curve in drawn if (measured := value(curve)) is not None]
+        if len(known) < len(hidden):
+            return _UNKNOWN
+        return Count(f"{label}: {', '.join(f'{each:.1f}' for each in known)} %", test(known))
+
+    def high(pairs: int, hidden: Sequence[int], epoch: int) -> Count:
+        return count(
+            pairs, hidden, "median later", lambda curve: curve.typical_after(epoch), lambda v: min(v) >= HIGH
+        )
+
+    def best(pairs: int, test: Test) -> Count:
+        return count(pairs, HIDDEN, "best of the last 500", lambda curve: curve.best_of_last, test)
+
+    said = {
+        "All 200D models have high accuracies after 1,500 epochs": high(200, HIDDEN, 1500),
+        "256H-400D, 512H-400D and 1024H-400D have high accuracies after 2,500 epochs": high(
+            400, HIDDEN[1:], 2500
+        ),
+        "128H-400D has not as high an accuracy as its counterparts": best(
+            400, lambda known: known[0] < min(known[1:])
+        ),
+        "800D models have better accuracies with more hidden units": best(
+            800, lambda known: all(a < b for a, b in pairwise(known))
+        ),
+    }
+    return [Claim(says, Count("only a figure", None), ours) for says, ours in said.items()]

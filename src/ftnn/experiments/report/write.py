@@ -1,0 +1,20 @@
+"""A report as a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ftnn import _atomic
+from ftnn.errors import FtnnError
+from ftnn.experiments.grid.store import Store
+from ftnn.experiments.report.as_html import page
+from ftnn.experiments.report.as_markdown import markdown
+from ftnn.experiments.report.contents import Report, collect
+
+
+def write_report(store: Store, path: Path) -> Report:
+    """Write a report, whole or not at all: a page of HTML or, where the name ends in `.md`, Markdown."""
+    report = collect(store)
+    text = markdown(report) if path.suffix == ".md" else page(report)
+    _atomic.write_or_explain(path, text.encode(), FtnnError, "the report ")
+    return report

@@ -1,0 +1,1 @@
+"""Expressions become vector instructions."""

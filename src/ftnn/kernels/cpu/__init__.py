@@ -1,0 +1,1 @@
+"""Generated kernels on torch tensors: compiled, cached, cut into tiles and run on threads."""

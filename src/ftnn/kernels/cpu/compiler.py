@@ -1,0 +1,135 @@
+"""LLVM IR → machine code, kept under a content hash.
+
+The cache holds, for each kernel, its IR as text, for people, and its machine code. The key is made of the IR,
+the versions of what compiled it, the flags and the CPU, so an entry is never wrong, only missing. Entries are
+written whole or not at all; one that is damaged is made again. See `cache.py` for who may write them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+import torch
+from torch import Tensor
+
+from ftnn.kernels.codegen.target import DType, Target
+from ftnn.kernels.cpu import cache
+
+OPTIMISATION = 2
+MAX_SELECTS = 500
+"""Selections in a module up to which LLVM simplifies it. The time that takes grows with the square of their
+number: 4 s for 1,800 of them, against 0.2 s to compile them as they are."""
+_FEATURES = "-prefer-256-bit"  # the vectors' width is chosen here, not by LLVM
+
+
+@dataclass(frozen=True)
+class Code:
+    """A compiled kernel."""
+
+    key: str
+    text: str
+    """Its LLVM IR."""
+    address: int
+    _alive: Any = field(repr=False)
+    """The engine: the code lives as long as it."""
+
+    def __call__(self, args: Sequence[int]) -> None:
+        """Run it on sizes and addresses. The interpreter's lock is released meanwhile."""
+        _prototype()(self.address)((ctypes.c_int64 * len(args))(*args))
+
+
+@functools.cache
+def _prototype() -> Any:
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+@functools.cache
+def _target() -> llvm.Target:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.Target.from_default_triple()
+
+
+@functools.cache
+def _machine() -> llvm.TargetMachine:
+    """LLVM set up to compile for this CPU."""
+    features = ",".join((llvm.get_host_cpu_features().flatten(), _FEATURES))
+    return _target().create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=OPTIMISATION)
+
+
+@functools.cache
+def host(dtype: DType) -> Target:
+    """This CPU's vectors of such numbers."""
+    features = llvm.get_host_cpu_features()
+    width = 64 if features.get("avx512f") else 32 if features.get("avx") else 16
+    lanes = width // (8 if dtype == "float64" else 4)
+    return Target(dtype, lanes, quick_reciprocal=width == 64 and dtype == "float32")
+
+
+def host_of(x: Tensor) -> Target:
+    """This CPU's vectors of the numbers that `x` holds."""
+    return host("float64" if x.dtype == torch.float64 else "float32")
+
+
+_lock = threading.Lock()
+_compiled: dict[str, Code] = {}
+
+
+def compiled(text: str) -> Code:
+    """The machine code of a module with a function `kernel`: known here, from the cache, or made now."""
+    key = _key(text)
+    with _lock:
+        code = _compiled.get(key)
+        if code is None:
+            code = _compiled[key] = _load(key, text)
+        return code
+
+
+@functools.lru_cache(maxsize=1024)
+def kernel(template: Callable[..., str], *arguments: Hashable, **options: Hashable) -> Code:
+    """The machine code of what a template writes."""
+    return compiled(template(*arguments, **options))
+
+
+def _key(text: str) -> str:
+    parts = (
+        text,
+        llvmlite.__version__,
+        str(llvm.llvm_version_info),
+        llvm.get_host_cpu_name(),
+        llvm.get_host_cpu_features().flatten(),
+        _FEATURES,
+        str(OPTIMISATION),
+        llvm.get_default_triple(),
+    )
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _load(key: str, text: str) -> Code:
+    machine_code = cache.read(f"{key}.o")
+    if machine_code is None:
+        machine_code = _build(text)
+        cache.write(f"{key}.o", machine_code, readable=(f"{key}.ll", text.encode()))
+    # An engine takes the machine that it is given for itself; it only links, so a plain one will do.
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target().create_target_machine(jit=True))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(machine_code))
+    engine.finalize_object()
+    return Code(key, text, engine.get_function_address("kernel"), engine)
+
+
+def _build(text: str) -> bytes:
+    module = llvm.parse_assembly(text)
+    module.verify()
+    if text.count(" select ") <= MAX_SELECTS:
+        options = llvm.create_pipeline_tuning_options(speed_level=1)
+        passes = llvm.create_pass_builder(_machine(), options)
+        passes.getModulePassManager().run(module, passes)
+    return _machine().emit_object(module)

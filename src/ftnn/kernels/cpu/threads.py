@@ -1,0 +1,157 @@
+"""Threads for kernels: torch's own, as many as torch may use.
+
+A task is a list of kernel calls, run in order. All tasks go to compiled code at once, which takes them from a
+counter, so that Python is asked once and threads never wait for its lock.
+
+torch's threads belong to GNU's OpenMP, and spin for a while after each operation. Threads of ours beside
+them would find no free core; so where that library is loaded, its threads do our work too. Elsewhere, and in
+forked processes, where it would wait for threads that are not there, a pool of ours does it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+from array import array
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, lru_cache
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import torch
+from llvmlite import ir
+
+from ftnn._process import FIRST
+from ftnn.kernels.codegen.target import Args
+from ftnn.kernels.cpu.compiler import Code, compiled
+
+Call = tuple[Code, Args]
+"""A kernel and its arguments."""
+
+
+@lru_cache(maxsize=4)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    # A forked process has none of its parent's threads, hence the process in the key.
+    return ThreadPoolExecutor(threads, thread_name_prefix="ftnn")
+
+
+def run(tasks: Sequence[Sequence[Call]], *, parallel: bool = True) -> None:
+    """Run independent tasks; `torch.set_num_threads` says on how many threads."""
+    threads = min(torch.get_num_threads(), len(tasks)) if parallel else 1
+    table = _table(tasks)
+    address = table.buffer_info()[0]
+    team = _team()
+    if threads <= 1:
+        team(address)
+    elif (start := _torch_threads()) is not None and not _may_be_forked():
+        start(team, address, threads, 0)
+    else:
+        # This thread takes its share too: one fewer to wake.
+        waiting = [_pool(os.getpid(), threads - 1).submit(team, address) for _ in range(threads - 1)]
+        team(address)
+        for one in waiting:
+            one.result()
+    del table  # it was in use until now
+
+
+def _may_be_forked() -> bool:
+    """Whether torch's threads may have stayed in a parent: also where ftnn was imported after the fork."""
+    return os.getpid() != FIRST or multiprocessing.parent_process() is not None
+
+
+def _table(tasks: Sequence[Sequence[Call]]) -> array[int]:
+    """What the team reads: a counter, how many tasks, where the calls of each end, (kernel, arguments).
+
+    The arguments themselves come last. NumPy would take several times as long for so few numbers.
+    """
+    calls = [call for task in tasks for call in task]
+    args_at = 3 + len(tasks) + 2 * len(calls)
+    table = array("q", bytes(8 * (args_at + sum(len(args) for _, args in calls))))
+    place = table.buffer_info()[0] + 8 * args_at
+    numbers, pairs, args = [0, len(tasks), 0, *accumulate(map(len, tasks))], list[int](), list[int]()
+    for code, call_args in calls:
+        pairs += (code.address, place)
+        args += call_args
+        place += 8 * len(call_args)
+    table[:] = array("q", numbers + pairs + args)  # in place: it is of this length already
+    return table
+
+
+@cache
+def _team() -> Any:
+    """The compiled function that takes tasks and runs their calls until none is left."""
+    code = compiled(_team_text())
+    function: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address)
+    function.code = code  # which lives as long as the function
+    return function
+
+
+def _team_text() -> str:
+    module = ir.Module("team")
+    i64, pointer = ir.IntType(64), ir.PointerType()
+    kernel = ir.FunctionType(ir.VoidType(), [pointer])
+    function = ir.Function(module, kernel, "kernel")
+    entry, take, task, each, end = (
+        function.append_basic_block(n) for n in ("entry", "take", "task", "each", "end")
+    )
+    b: Any = ir.IRBuilder(entry)
+
+    def at(index: ir.Value) -> ir.Value:
+        return b.gep(function.args[0], [index], source_etype=i64)
+
+    def number(value: int) -> ir.Value:
+        return ir.Constant(i64, value)
+
+    count = b.load(at(number(1)), typ=i64)
+    pairs = b.add(count, number(3))
+    b.branch(take)
+    b.position_at_end(take)
+    mine = b.atomic_rmw("add", at(number(0)), number(1), "acq_rel")
+    b.cbranch(b.icmp_signed("<", mine, count), task, end)
+    b.position_at_end(task)
+    first = b.load(at(b.add(mine, number(2))), typ=i64)
+    last = b.load(at(b.add(mine, number(3))), typ=i64)
+    b.branch(each)
+    b.position_at_end(each)
+    call = b.phi(i64)
+    call.add_incoming(first, task)
+    place = b.add(pairs, b.mul(call, number(2)))
+    address = b.load(at(place), typ=pointer)
+    b.call(_Callee(address, kernel), [b.load(at(b.add(place, number(1))), typ=pointer)])
+    following = b.add(call, number(1))
+    call.add_incoming(following, each)
+    b.cbranch(b.icmp_signed("<", following, last), each, take)
+    b.position_at_end(end)
+    b.ret_void()
+    return str(module)
+
+
+class _Callee:
+    """A pointer that is called: llvmlite wants to know the type of the function behind it."""
+
+    def __init__(self, address: Any, kind: ir.FunctionType):
+        self._address = address
+        self.function_type = kind
+        self.type = ir.PointerType()
+        self.calling_convention = ""
+
+    def get_reference(self) -> str:
+        return self._address.get_reference()
+
+
+@cache
+def _torch_threads() -> Any:
+    """`GOMP_parallel` of the OpenMP library that torch has loaded; None where it is another."""
+    for path in sorted((Path(torch.__file__).parent / "lib").glob("libgomp*")):
+        try:
+            library = ctypes.CDLL(str(path))
+            start = library.GOMP_parallel
+        except (OSError, AttributeError):
+            continue
+        start.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+        start.restype = None
+        return start
+    return None

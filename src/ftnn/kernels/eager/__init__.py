@@ -1,0 +1,1 @@
+"""Plain torch: the reference, which is the oracle of every test, and matrix products."""

@@ -1,0 +1,205 @@
+"""What happens to arrays before and after: elementwise functions, lists of samples, packed errors."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from ftnn.formula._expr import INPUT, Expr, symbol
+from ftnn.kernels.codegen.control import I32, I64, loop, when
+from ftnn.kernels.codegen.emitting import Emitter
+from ftnn.kernels.codegen.rewriting import regrouped
+from ftnn.kernels.codegen.target import Args, Target
+from ftnn.kernels.loops.kernel import Kernel
+
+
+class MapArgs(Args):
+    vectors: int
+    source: int
+    target: int
+
+
+def elementwise(expr: Expr, target: Target) -> str:
+    """target = expr(source), over whole vectors."""
+    k, A = Kernel("map", target, MapArgs), MapArgs.places()
+    source, result = k.pointer(A.source), k.pointer(A.target)
+
+    def each(vec: ir.Value, _: list[ir.Value]) -> None:
+        place = k.times(vec, k.v.lanes)
+        x = k.load(source, place)
+        k.store(Emitter(k.v, {symbol(INPUT): x}).evaluate(regrouped(expr))[0], result, place)
+
+    loop(k.v, k.number(A.vectors), each)
+    return k.finish()
+
+
+class CollectArgs(Args):
+    inputs: int
+    samples: int
+    stride: int
+    x: int
+    """The first of this tile's samples."""
+    by_input: int
+    """How far the next input of the same sample is, in numbers."""
+    by_sample: int
+    counts: int
+    indices: int
+    values: int
+    least: int
+    """Fewer zeros than this are not worth a list of their own."""
+    zeros: int
+    """Whether the zeros are listed too, after the others: where each of them is visited."""
+    signed: int
+    """Whether -0 is a number like any other: 1/x tells it from 0."""
+
+
+def collect(target: Target) -> str:
+    """The lists of a tile from x, whatever its strides."""
+    k = Kernel("collect", target, CollectArgs)
+    b, A = k.builder, CollectArgs.places()
+    samples, stride = k.number(A.samples), k.number(A.stride)
+    x, by_input, by_sample = k.pointer(A.x), k.number(A.by_input), k.number(A.by_sample)
+    count, index, value, least = (
+        k.pointer(A.counts),
+        k.pointer(A.indices),
+        k.pointer(A.values),
+        k.number(A.least),
+    )
+    scalar, nothing, one = k.v.scalar, ir.Constant(I64, 0), ir.Constant(I64, 1)
+    whole = ir.IntType(k.v.bits)
+    zeros = k.is_set(k.number(A.zeros))
+    all_bits, but_the_sign = ir.Constant(whole, -1), ir.Constant(whole, 2 ** (k.v.bits - 1) - 1)
+    bits = b.select(k.is_set(k.number(A.signed)), all_bits, but_the_sign)
+
+    def is_zero(x_here: ir.Value) -> ir.Value:
+        return b.icmp_unsigned("==", b.and_(b.bitcast(x_here, whole), bits), ir.Constant(whole, 0))
+
+    def each_input(j: ir.Value, _: list[ir.Value]) -> None:
+        source, target = k.times(j, by_input), k.times(j, stride)
+
+        def put(place: ir.Value, s: ir.Value, x_here: ir.Value) -> None:
+            there = k.plus(target, place)
+            b.store(b.trunc(s, I32), k.at(index, I32, there))
+            b.store(x_here, k.at(value, scalar, there))
+
+        def at(s: ir.Value) -> ir.Value:
+            return k.scalar(x, k.plus(source, k.times(s, by_sample)))
+
+        def first_pass(s: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+            x_here = at(s)
+            put(carried[0], s, x_here)  # without a branch: a zero is written over by the next
+            return [k.plus(carried[0], b.zext(b.not_(is_zero(x_here)), I64))]
+
+        listed = loop(k.v, samples, first_pass, [nothing])[0]
+        few = b.icmp_signed("<", b.sub(samples, listed), least)
+
+        def all_in_order() -> list[ir.Value]:
+            loop(k.v, samples, lambda s, _: put(s, s, at(s)))
+            return [samples]
+
+        kept = when(k.v, few, all_in_order, [listed])[0]
+
+        def zeros_last() -> None:
+            def second_pass(s: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+                x_here = at(s)
+                silent = is_zero(x_here)
+                when(k.v, silent, lambda: put(carried[0], s, x_here))
+                return [b.select(silent, k.plus(carried[0], one), carried[0])]
+
+            loop(k.v, samples, second_pass, [listed])
+
+        when(k.v, b.and_(b.not_(few), zeros), zeros_last)
+        b.store(b.trunc(kept, I32), k.at(count, I32, j))
+
+    loop(k.v, k.number(A.inputs), each_input)
+    return k.finish()
+
+
+class PackArgs(Args):
+    vectors: int
+    samples: int
+    stride: int
+    source: int
+    """(samples, row)."""
+    row_length: int
+    g: int
+
+
+def pack(target: Target) -> str:
+    """g, (vectors, stride, lanes), from rows."""
+    k = Kernel("pack", target, PackArgs)
+    A = PackArgs.places()
+    stride, source, row_length = k.number(A.stride), k.pointer(A.source), k.number(A.row_length)
+    g, samples = k.pointer(A.g), k.number(A.samples)
+
+    def each_vector(vec: ir.Value, _: list[ir.Value]) -> None:
+        def each_sample(s: ir.Value, _: list[ir.Value]) -> None:
+            errors = k.load(source, k.plus(k.times(s, row_length), k.times(vec, k.v.lanes)))
+            k.store(errors, g, k.times(k.plus(k.times(vec, stride), s), k.v.lanes))
+
+        loop(k.v, samples, each_sample)
+
+    loop(k.v, k.number(A.vectors), each_vector)
+    return k.finish()
+
+
+class TransposeArgs(Args):
+    rows: int
+    columns: int
+    width: int
+    """How many columns the target has room for: zeros fill it up."""
+    source: int
+    source_by_row: int
+    """How far the next row is, in numbers."""
+    source_by_column: int
+    target: int
+    target_by_row: int
+
+
+def transpose(target: Target) -> str:
+    """target[row, column] = source[row, column], whatever the source's strides: a transposition, mostly."""
+    k = Kernel("transpose", target, TransposeArgs)
+    b, A = k.builder, TransposeArgs.places()
+    columns, width = k.number(A.columns), k.number(A.width)
+    source, by_row, by_column = k.pointer(A.source), k.number(A.source_by_row), k.number(A.source_by_column)
+    result, target_by_row = k.pointer(A.target), k.number(A.target_by_row)
+
+    def each_row(row: ir.Value, _: list[ir.Value]) -> None:
+        here, there = k.times(row, by_row), k.times(row, target_by_row)
+
+        def place(column: ir.Value) -> ir.Value:
+            return k.at(result, k.v.scalar, k.plus(there, column))
+
+        def copy(column: ir.Value, _: list[ir.Value]) -> None:
+            b.store(k.scalar(source, k.plus(here, k.times(column, by_column))), place(column))
+
+        def clear(column: ir.Value, _: list[ir.Value]) -> None:
+            b.store(ir.Constant(k.v.scalar, 0.0), place(column))
+
+        loop(k.v, columns, copy)
+        loop(k.v, width, clear, start=columns)
+
+    loop(k.v, k.number(A.rows), each_row)
+    return k.finish()
+
+
+class TotalArgs(Args):
+    numbers: int
+    """How many; at least a vector."""
+    source: int
+    target: int
+
+
+def total(target: Target) -> str:
+    """target, a vector, is finite where all numbers are (and their sum is): a cheap question about them."""
+    k, A = Kernel("total", target, TotalArgs), TotalArgs.places()
+    source, result, numbers = k.pointer(A.source), k.pointer(A.target), k.number(A.numbers)
+    width = ir.Constant(I64, k.v.lanes)
+
+    def each(vec: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+        return [k.v.add(carried[0], k.load(source, k.times(vec, k.v.lanes)))]
+
+    whole = k.builder.sdiv(numbers, width)
+    # The last vector may hold some numbers for the second time.
+    last = k.load(source, k.builder.sub(numbers, width))
+    k.store(loop(k.v, whole, each, [last])[0], result, ir.Constant(I64, 0))
+    return k.finish()

@@ -1,0 +1,218 @@
+"""Backward, over lists of the samples that are not zero: gradients, or the update at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from llvmlite import ir
+
+from ftnn.formula._derive import differentiate
+from ftnn.formula._expr import INPUT, ONE, ZERO, Expr, plus, symbol, times
+from ftnn.kernels.codegen.control import I64, loop, when
+from ftnn.kernels.codegen.emitting import Emitter
+from ftnn.kernels.codegen.placeholders import ERROR, SUM
+from ftnn.kernels.codegen.rewriting import (
+    at_zero,
+    frontier,
+    kernel_form,
+    regrouped,
+    split_product,
+    without_cancellation,
+)
+from ftnn.kernels.codegen.target import Args, Target
+from ftnn.kernels.loops.kernel import TILE, Kernel, SampleLists, hoisted, matrix_values
+from ftnn.kernels.loops.zeros import ZerosErrors
+from ftnn.kernels.program import Program
+
+
+class BackwardArgs(Args):
+    inputs: int
+    vectors: int
+    samples: int
+    stride: int
+    counts: int
+    indices: int
+    values: int
+    matrices: int
+    row_length: int
+    g: int
+    """The error at the sums, (vectors, stride, lanes)."""
+    subset_sums: int
+    """The errors of groups of samples, summed: see `zeros.py`."""
+    gradients: int
+    """For `update`, unused: the matrices themselves change."""
+    gradient_row_length: int
+    accumulate: int
+    """Whether gradients are added to what is there."""
+    dx: int
+    """The error sent down, (in, row)."""
+    dx_row_length: int
+    dx_at_zero: int
+    """Whether it is wanted where x is zero."""
+    settings: int
+    """For `update`: the rate and the clip, as numbers of the kernel's dtype."""
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """What a backward kernel evaluates: `outer`·`inner` for each parameter, `down` for x."""
+
+    outer: tuple[Expr, ...]
+    """Factors of matrices alone: left for after the sum over the samples."""
+    inner: tuple[Expr, ...]
+    down: Expr
+    inner_at_zero: tuple[Expr, ...]
+    down_at_zero: Expr
+
+    @property
+    def of_zeros(self) -> bool:
+        """Whether samples whose x is zero have a gradient."""
+        return any(part is not ZERO for part in self.inner_at_zero)
+
+
+@lru_cache(maxsize=512)
+def slopes_of(program: Program, by_x: bool, by_parameters: bool) -> Slopes:
+    form = kernel_form(program)
+    names = (*(program.parameters if by_parameters else ()), *((INPUT,) if by_x else ()))
+    slopes = [regrouped(s) for s in without_cancellation(*(differentiate(form, name) for name in names))]
+    down = slopes.pop() if by_x else ZERO
+    pairs = [split_product(slope) for slope in slopes]
+    return Slopes(
+        tuple(outer for outer, _ in pairs),
+        tuple(inner for _, inner in pairs),
+        down,
+        tuple(regrouped(at_zero(inner, slope=True)) for _, inner in pairs),
+        regrouped(at_zero(down, slope=True)),
+    )
+
+
+def backward(
+    program: Program,
+    target: Target,
+    *,
+    by_x: bool,
+    by_parameters: bool,
+    update: bool,
+    tile: int = TILE,
+) -> str:
+    """Gradients of Σ g·(F ⊙ x) by x and every parameter in one pass; or the SGD update instead of these."""
+    k = Kernel("update" if update else "backward", target, BackwardArgs)
+    v, b, A = k.v, k.builder, BackwardArgs.places()
+    lanes = target.lanes
+    slopes = slopes_of(program, by_x, by_parameters)
+    inner, outer, inner_at_zero = slopes.inner, slopes.outer, slopes.inner_at_zero
+    down, down_at_zero = slopes.down, slopes.down_at_zero
+    inputs, vectors, stride = k.number(A.inputs), k.number(A.vectors), k.number(A.stride)
+    lists = SampleLists(
+        k, k.pointer(A.counts), k.pointer(A.indices), k.pointer(A.values), stride, k.number(A.samples)
+    )
+    tables, row_length = k.pointers(A.matrices, len(program.matrices)), k.number(A.row_length)
+    g = k.pointer(A.g)
+    zeros_errors = None
+    if slopes.of_zeros:
+        zeros_errors = ZerosErrors(k, lists, k.pointer(A.subset_sums), tile)
+    gradients = k.pointers(A.gradients, len(program.parameters) if by_parameters and not update else 0)
+    gradient_row_length = k.number(A.gradient_row_length)
+    accumulate = k.is_set(k.number(A.accumulate))
+    dx, dx_row_length = k.pointer(A.dx), k.number(A.dx_row_length)
+    dx_at_zero = k.is_set(k.number(A.dx_at_zero))
+    partial = k.scratch(tile * lanes if by_x else 0)
+    zero = v.const(0.0)
+    rate = clip = zero
+    if update:
+        rate, clip = (k.broadcast(k.pointer(A.settings), ir.Constant(I64, n)) for n in range(2))
+    roots = [*inner, down]
+    tabulated = frontier(roots, "input")
+    tables_by_x = [k.scratch(tile + lanes) for _ in tabulated]
+    per_vector = k.times(stride, lanes)
+
+    def each_input(j: ir.Value, _: list[ir.Value]) -> None:
+        lists.at(j)
+        lists.tabulate(tabulated, tables_by_x)
+        if zeros_errors is not None:
+            zeros_errors.at_input()
+        if by_x:
+            loop(v, lists.samples, lambda s, _: k.store(zero, partial, k.times(s, lanes)))
+        row = k.times(j, row_length)
+
+        def each_vector(vec: ir.Value, _: list[ir.Value]) -> None:
+            place = k.plus(row, k.times(vec, lanes))
+            values = matrix_values(k, program, tables, place)
+            emit = hoisted(Emitter(v, values), [*roots, *outer, *inner_at_zero, down_at_zero])
+            here = k.times(vec, per_vector)
+
+            def error_at(s: ir.Value) -> ir.Value:
+                return k.load(g, k.plus(here, k.times(lists.sample(s), lanes)))
+
+            def send_down(s: ir.Value, error: ir.Value, emit: Emitter, slope: Expr) -> None:
+                cell = k.times(s, lanes)
+                more = {ERROR: error, SUM: k.load(partial, cell)}
+                total = plus(SUM, times(ERROR, slope))
+                k.store(emit.also(more).evaluate(total)[0], partial, cell)
+
+            def each_sample(s: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+                error = error_at(s)
+                more = {
+                    part: k.broadcast(table, s) for part, table in zip(tabulated, tables_by_x, strict=True)
+                }
+                there = emit.also(more | {symbol(INPUT): lists.x(s)})
+                *slopes_here, slope = there.evaluate(*inner, *([down] if by_x else [ZERO]))
+                if by_x:
+                    cell = k.times(s, lanes)
+                    k.store(v.fma(error, slope, k.load(partial, cell)), partial, cell)
+                return [
+                    v.add(total, error) if part is ONE else v.fma(error, value, total)
+                    for part, value, total in zip(inner, slopes_here, sums, strict=True)
+                ]
+
+            sums = loop(v, lists.listed, each_sample, [zero] * len(inner))
+            if zeros_errors is not None:
+
+                def all_zeros_at_once(zeros: ZerosErrors = zeros_errors) -> list[ir.Value]:
+                    error = zeros.total(vec)
+                    slopes_at_zero = emit.evaluate(*inner_at_zero)
+                    return [
+                        total if part is ZERO else v.fma(error, value, total)
+                        for part, value, total in zip(inner_at_zero, slopes_at_zero, sums, strict=True)
+                    ]
+
+                sums = when(v, lists.some_are_zero, all_zeros_at_once, sums)
+            if by_x and down_at_zero is not ZERO:
+
+                def zeros_too() -> None:
+                    def each_zero(s: ir.Value, _: list[ir.Value]) -> None:
+                        send_down(s, error_at(s), emit, down_at_zero)
+
+                    loop(v, lists.samples, each_zero, start=lists.listed)
+
+                when(v, b.and_(lists.some_are_zero, dx_at_zero), zeros_too)
+            if by_parameters:
+                totals = [
+                    v.mul(total, factor) if part is not ONE else total
+                    for part, total, factor in zip(outer, sums, emit.evaluate(*outer), strict=True)
+                ]
+                for n, (name, total) in enumerate(zip(program.parameters, totals, strict=True)):
+                    if update:
+                        step = v.clamp(total, clip)
+                        k.store(v.fma(v.neg(rate), step, values[symbol(name)]), tables[n], place)
+                    else:
+                        there = k.plus(k.times(j, gradient_row_length), k.times(vec, lanes))
+                        table = gradients[n]
+                        old = when(
+                            v, accumulate, lambda table=table, there=there: [k.load(table, there)], [zero]
+                        )[0]
+                        k.store(v.add(old, total), table, there)
+
+        loop(v, vectors, each_vector)
+        if by_x:
+            below = k.times(j, dx_row_length)
+
+            def add_up(s: ir.Value, _: list[ir.Value]) -> None:
+                total = v.hsum(k.load(partial, k.times(s, lanes)))
+                b.store(total, k.at(dx, v.scalar, k.plus(below, lists.sample(s))))
+
+            loop(v, lists.samples, add_up)
+
+    loop(v, inputs, each_input)
+    return k.finish()

@@ -1,0 +1,128 @@
+"""What an operator may be given. Checked at every call: generated code reads where it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ftnn.errors import DTypeError, FtnnError, ShapeError
+from ftnn.kernels.contraction import WEIGHT, Axes
+
+_WORDS = {"b": "batch", "i": "in", "o": "out", "c": "connections"}
+
+
+def sizes_of(operands: Sequence[tuple[str, Axes]], tensors: Sequence[Tensor]) -> dict[str, int]:
+    """How long each axis is.
+
+    **Arguments:**
+
+    - `operands`: the name and the axes of each tensor.
+    - `tensors`: as many. They must agree in the length of each axis, in dtype and in device.
+    """
+    if len(operands) != len(tensors):
+        names = ", ".join(name for name, _ in operands)
+        raise FtnnError(f"expected {len(operands)} tensors ({names}), got {len(tensors)}")
+    first = tensors[0]
+    lengths: dict[str, int] = {}
+    for (symbol, axes), tensor in zip(operands, tensors, strict=True):
+        name = "the gradient" if symbol.startswith(WEIGHT) else symbol
+        check_kind(name, tensor, first.dtype, first.device)
+        shape = tensor.shape
+        if len(shape) != len(axes) or any(
+            lengths.setdefault(a, n) != n for a, n in zip(axes, shape, strict=True)
+        ):
+            expected = ", ".join(str(lengths.get(axis, _WORDS[axis])) for axis in axes)
+            words = ", ".join(_WORDS[axis] for axis in axes)
+            raise ShapeError(f"{name} has shape {tuple(shape)}; expected ({words}) = ({expected})")
+    return lengths
+
+
+@dataclass(frozen=True)
+class Lists:
+    """The connections of a partial matrix, those of each output together."""
+
+    inputs: Tensor
+    """The input of each connection, (connections,) int32."""
+    bounds: Tensor
+    """Output o has the connections from bounds[o] to bounds[o + 1], (out + 1,) int64."""
+
+    @property
+    def out_features(self) -> int:
+        return len(self.bounds) - 1
+
+    @property
+    def outputs(self) -> Tensor:
+        """The output of each connection, (connections,) int64."""
+        numbers = torch.arange(self.out_features, device=self.bounds.device)
+        return numbers.repeat_interleave(self.bounds.diff())
+
+
+def check_transfer(
+    names: Sequence[str],
+    x: Tensor,
+    matrices: Sequence[Tensor],
+    lists: Lists | None = None,
+    grad: Tensor | None = None,
+) -> None:
+    """Refuses tensors that do not fit a transfer computation.
+
+    **Arguments:**
+
+    - `names`: of the matrices.
+    - `x`: (batch, in). `matrices`: each (in, out), or (connections,) with `lists`. `grad`: (batch, out).
+    """
+    operands = [("x", "bi"), *((name, "io" if lists is None else "c") for name in names)]
+    sizes = sizes_of(operands, (x, *matrices))
+    if lists is not None:
+        sizes |= {"o": _check_lists(lists, x, sizes["c"])}
+    if grad is not None:
+        check_shape("the gradient", grad, x, (sizes["b"], sizes["o"]))
+
+
+def _check_lists(lists: Lists, x: Tensor, count: int) -> int:
+    """How many outputs there are, if the lists say nothing that would be read outside of an array."""
+    inputs, bounds = lists.inputs, lists.bounds
+    check_kind("inputs", inputs, torch.int32, x.device)
+    check_kind("bounds", bounds, torch.int64, x.device)
+    if inputs.shape != (count,):
+        raise ShapeError(f"inputs has shape {tuple(inputs.shape)}; expected ({count},), one per connection")
+    if count and not (inputs.min() >= 0 and inputs.max() < x.shape[1]):
+        raise ShapeError(
+            f"inputs are {int(inputs.min())} to {int(inputs.max())}; expected 0 to {x.shape[1] - 1}"
+        )
+    rise = bounds.dim() == 1 and len(bounds) > 0 and bounds[0] == 0 and bounds[-1] == count
+    if not rise or (bounds.diff() < 0).any():
+        raise ShapeError(f"bounds must rise from 0 to the number of connections, {count}")
+    return len(bounds) - 1
+
+
+def check_layout(name: str, tensor: Tensor) -> None:
+    """Refuses a sparse, nested or otherwise special tensor."""
+    if tensor.is_nested or tensor.layout is not torch.strided:
+        kind = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.").strip("_")
+        raise DTypeError(f"{name} is a {kind} tensor; expected a dense (strided) one")
+
+
+def check_kind(name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device) -> None:
+    """Refuses a tensor of another dtype, device or layout."""
+    check_layout(name, tensor)
+    if tensor.dtype != dtype:
+        raise DTypeError(f"{name} is {tensor.dtype}; expected {dtype}")
+    if tensor.device != device:
+        raise FtnnError(f"{name} is on {tensor.device}; expected {device}")
+
+
+def check_shape(name: str, tensor: Tensor, like: Tensor, shape: tuple[int, ...]) -> None:
+    """Refuses a tensor of another shape, or of another kind than `like`."""
+    check_kind(name, tensor, like.dtype, like.device)
+    if tensor.shape != shape:
+        raise ShapeError(f"{name} has shape {tuple(tensor.shape)}; expected {shape}")
+
+
+def all_finite(tensors: Sequence[Tensor]) -> bool:
+    """Whether there is no NaN and no infinity in them."""
+    # A sum takes a third of the time, and rarely overflows by itself.
+    return all(bool(t.sum().isfinite()) or bool(t.isfinite().all()) for t in tensors)

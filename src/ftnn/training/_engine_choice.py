@@ -1,0 +1,71 @@
+"""Which engine trains: the compiled one where it can do what is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+import torch
+from torch import nn
+
+from ftnn.errors import FtnnError
+from ftnn.kernels import cpu_available
+from ftnn.nn import Activation, Partial
+from ftnn.nn._connections import Connections
+from ftnn.nn._feed_forward import FeedForward
+from ftnn.training._checks import one_of, quoted
+from ftnn.training._engine import Engine, EngineName
+from ftnn.training._engine_compiled import CompiledEngine
+from ftnn.training._engine_torch import TorchEngine
+from ftnn.training._optimizers import MakeOptimizer
+from ftnn.training._problem import Problem
+from ftnn.training._settings import Settings
+from ftnn.training.compiled import MAX_BATCH
+
+
+def choose(name: EngineName, module: nn.Module, settings: Settings, optimizer: MakeOptimizer | None) -> str:
+    """The name of the engine to take."""
+    one_of("engine", name, get_args(EngineName))
+    if optimizer is not None and not callable(optimizer):
+        raise FtnnError(f"optimizer={quoted(optimizer)} must be a function that makes one of parameters")
+    reason = _why_not_compiled(module, settings, optimizer)
+    if name == "compiled" and reason:
+        raise FtnnError(f'engine="compiled" cannot be used: {reason}; engine="torch" can')
+    return "torch" if name == "torch" or reason else "compiled"
+
+
+def _why_not_compiled(module: nn.Module, settings: Settings, optimizer: MakeOptimizer | None) -> str:
+    parameters = list(module.parameters())
+    if optimizer is not None:
+        return "it is plain SGD, and an optimizer was given"
+    if settings.momentum or settings.weight_decay:
+        return "it has no momentum and no weight decay"
+    if settings.batch_size > MAX_BATCH:
+        return f"its mini-batches have at most {MAX_BATCH} samples, not {settings.batch_size}"
+    if any(p.device.type != "cpu" or p.dtype not in (torch.float32, torch.float64) for p in parameters):
+        return "it computes float32 and float64 on the CPU"
+    if not all(p.requires_grad for p in parameters):
+        return "some parameters are frozen"
+    if any(nn.utils.parametrize.is_parametrized(part) for part in module.modules()):
+        return "some parameters are parametrised"
+    if any(isinstance(part, Connections) and part.bias is None for part in module.modules()):
+        return "a layer has no bias"
+    if any(isinstance(part, Partial) for part in module.modules()):
+        return "a layer is only partially connected"
+    return "" if cpu_available() else "LLVM cannot be loaded"
+
+
+def make_engine(
+    name: str,
+    layers: Sequence[FeedForward],
+    output: nn.Linear,
+    activation: Activation,
+    problem: Problem,
+    settings: Settings,
+    optimizer: MakeOptimizer | None = None,
+    first_rate: float | None = None,
+) -> Engine:
+    """`first_rate`: what the stage's learning rate begins with, even if the run is resumed at another."""
+    if name == "compiled":
+        return CompiledEngine(layers, output, activation, problem, settings)
+    return TorchEngine(layers, output, activation, problem, settings, optimizer, first_rate)

@@ -1,0 +1,49 @@
+"""Random numbers, keyed by what they are for: any part of a run can be run alone, with the same result."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import torch
+
+from ftnn.errors import FtnnError
+from ftnn.nn import MemoryNetwork, Network
+from ftnn.nn._network import reset_linear
+from ftnn.training._checks import quoted, whole
+
+
+class Purpose(IntEnum):
+    """What a stream is for. The numbers are part of the results: never change one."""
+
+    hidden = 1
+    output = 2
+    lwt = 3
+    ft = 4
+    joint = 5
+
+
+def stream(seed: int, purpose: Purpose, layer: int = 0, epoch: int = 0) -> np.random.Generator:
+    """The random numbers for one purpose, layer and epoch of a run."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, purpose, layer, epoch])))
+
+
+def order(seed: int, purpose: Purpose, layer: int, epoch: int, samples: int) -> np.ndarray[Any, Any]:
+    """The order of an epoch's samples."""
+    return stream(seed, purpose, layer, epoch).permutation(samples)
+
+
+def torch_generator(seed: int, purpose: Purpose, layer: int) -> torch.Generator:
+    return torch.Generator().manual_seed(int(stream(seed, purpose, layer).integers(2**63)))
+
+
+def initialise(net: Network | MemoryNetwork, seed: int) -> None:
+    """Draw a network's parameters by seed: each layer's do not depend on how many others there are."""
+    if not isinstance(net, Network | MemoryNetwork):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise FtnnError(f"a Network or MemoryNetwork of ftnn.nn can be drawn here, not {quoted(net)}")
+    seed = whole("seed", seed, least=0)
+    layers = [net.memory] if isinstance(net, MemoryNetwork) else net.layers
+    for number, layer in enumerate(layers):
+        layer.reset_parameters(torch_generator(seed, Purpose.hidden, number))
+    reset_linear(net.output, torch_generator(seed, Purpose.output, max(len(layers) - 1, 0)))

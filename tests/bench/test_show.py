@@ -1,0 +1,84 @@
+"""What is measured for which choice, and how it is shown."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from ftnn.bench import WORKLOADS, Effort, Row, Systems
+from ftnn.bench._show import chart, grid
+from ftnn.bench._workloads import FUNCTIONS, QUICK_FUNCTIONS, Choice, choose, run
+from ftnn.errors import FtnnError
+
+
+def row(system: str, ms: float, one: float = 2.0, function: str = "F12", workload: str = "A") -> Row:
+    return Row(
+        workload, function, system, ms, ms / one, ms * 0.9, ms * 1.1, repetitions=3, batch=16, width=128
+    )
+
+
+ROWS = [row("ftnn", 1.0), row("mlp", 2.0), row("eager", 30.0), row("ftnn", 3.0, function="F16")]
+
+
+def test_a_bar_is_as_long_as_its_ratio_and_the_mark_is_at_one():
+    lines = chart(WORKLOADS["A"], [row("ftnn", 1.0), row("ftnn", 4.0, function="F16")])
+    assert [line.count("█") for line in lines] == [0, 10, 40]
+    assert lines[0].index("1 = torch MLP") == lines[1].index("│")
+    assert [line.split()[-1] for line in lines[1:]] == ["0.50", "2.00"]
+
+
+def test_a_workload_without_a_yardstick_has_no_bars():
+    rows = [Row("C", "memory", "ftnn", 1.0, None), Row("C", "memory", "eager", 50.0, None)]
+    assert chart(WORKLOADS["C"], rows) == []
+    assert grid(WORKLOADS["C"], rows).lines == (("memory", "tanh(p*x + q*C + r)", "1.00", "50.0 × (50.0)"),)
+
+
+def test_settings_are_columns_where_they_differ():
+    some = [Row("E", "F12", "ftnn", 1.0, 2.0, batch=64), Row("E", "F12", "ftnn", 3.0, 2.0, batch=256)]
+    found = grid(WORKLOADS["E"], some)
+    assert found.header[:3] == ("function", "formula", "batch")
+    assert [line[2] for line in found.lines] == ["64", "256"]
+
+
+def test_memory_that_could_not_be_told_from_none_gives_no_ratio():
+    rows = [
+        Row("D", "F12", "ftnn", None, None, mib=0.0),
+        Row("D", "F12", "eager", None, None, mib=9.0, note="scaled"),
+    ]
+    assert grid(WORKLOADS["D"], rows).lines[0][2:] == ("0.00", "(9.00*)")
+
+
+def test_a_quick_run_is_one_workload_of_five_functions_without_compiling():
+    choice, notes = choose(quick=True)
+    assert choice.workloads == ("A",)
+    assert choice.functions == QUICK_FUNCTIONS == ("F03", "F07", "F09", "F12", "F16")
+    assert not choice.systems.compile
+    assert any("quick" in note for note in notes)
+
+
+def test_all_workloads_run_with_all_their_functions_unless_some_are_named():
+    choice, _ = choose()
+    assert choice.workloads == ("A", "B", "C", "D", "E", "growth")
+    assert choice.functions_of(WORKLOADS["A"]) == FUNCTIONS
+    named, _ = choose(["A", "C"], ["F03"])
+    assert [named.functions_of(WORKLOADS[name]) for name in named.workloads] == [("F03",), ("memory",)]
+
+
+@pytest.mark.parametrize(
+    ("workloads", "functions", "message"),
+    [(["Z"], [], "unknown workload 'Z'.*A, B, C"), ([], ["F99"], "unknown function 'F99'.*F01, F02")],
+)
+def test_what_is_not_known_is_refused(workloads: list[str], functions: list[str], message: str):
+    with pytest.raises(FtnnError, match=message):
+        choose(workloads, functions)
+
+
+def test_running_says_what_it_measures_function_by_function(monkeypatch: pytest.MonkeyPatch):
+    def pretended(function: str, effort: Effort, systems: Systems) -> Iterator[Row]:
+        yield row("ftnn", 1.0, function=function)
+
+    monkeypatch.setitem(WORKLOADS, "A", replace(WORKLOADS["A"], title="steps", rows=pretended))
+    said: list[str] = []
+    rows = list(run(Choice(("A",), ("F12", "F03")), said.append))
+    assert [found.function for found in rows] == ["F12", "F03"]
+    assert said == ["A: steps: F12 (1 of 2)", "A: steps: F03 (2 of 2)"]

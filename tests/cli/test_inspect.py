@@ -1,0 +1,169 @@
+"""`ftnn inspect`, from files to text, JSON, plots and pruned models."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+import ftnn
+from ftnn.cli import app
+from ftnn.inspect import connections, sympy
+from ftnn.nn import MemoryNetwork, Network, Partial
+
+
+def run(*arguments: object, columns: int | None = None) -> Result:
+    screen = {"FORCE_COLOR": "1", "COLUMNS": str(columns)} if columns else {}
+    plain = {"NO_COLOR": None, "FORCE_COLOR": None, "COLUMNS": None, "TERM": "xterm"}
+    return CliRunner(env={**plain, **screen}).invoke(app, ["inspect", *map(str, arguments)])
+
+
+def document(*arguments: object) -> Any:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def refused(*arguments: object) -> str:
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    assert result.stdout == ""
+    return " ".join(result.stderr.split())
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    x = np.random.default_rng(0).normal(30, 2, size=(40, 2))
+    lines = [f"{a:.3f},{b:.3f},{'up' if a > b else 'down'}" for a, b in x]
+    (tmp_path / "t.csv").write_text("\n".join(["a,b,which", *lines]))
+    return tmp_path / "t.csv"
+
+
+def trained(table: Path, out: Path, function: str, width: int) -> Path:
+    """The file that `ftnn train --out` keeps."""
+    size = ["--width", str(width), "--epochs", "1", "--fine-tuning-epochs", "1"]
+    arguments = ["train", "--data", str(table), "--target", "which", "--function", function, *size]
+    assert CliRunner().invoke(app, [*arguments, "--json", "--out", str(out)]).exit_code == 0
+    return out / "model.safetensors"
+
+
+@pytest.fixture
+def folder(table: Path, tmp_path: Path) -> Path:
+    """What `ftnn train --out` keeps, with one connection of four killed."""
+    path = trained(table, tmp_path / "out", "F06", 2)
+    net, notes = ftnn.load(path), ftnn.nn.notes_of(path)
+    assert isinstance(net, Network)
+    with torch.no_grad():
+        net.layers[0].theta["p"].copy_(torch.tensor([[0.5, -0.5], [0.5, 0.5]]))
+    ftnn.save(net, path, notes)
+    return tmp_path / "out"
+
+
+def test_without_data_it_tells_what_needs_none(folder: Path):
+    lines = [line.split() for line in run(folder).stdout.splitlines()]
+    assert lines == [
+        ["Network,", "12", "parameters"],
+        ["layer", "function", "size", "connections", "dead", "silent"],
+        ["hidden.0", "F06:", "rect(p)*u*x", "2→2", "4", "1", "(25", "%)", "0"],
+    ]
+
+
+def test_with_data_it_counts_who_sleeps(folder: Path, table: Path):
+    text = run(folder, "--data", table).stdout.splitlines()
+    assert text[0] == "Network, 12 parameters, on 40 samples"
+    assert text[1].split()[-4:] == ["dead", "sleeping", "reviving", "awake"]
+    assert text[2].split()[-7:] == ["1", "(25", "%)", "0", "0", "3", "(75", "%)"][1:]
+    found = document(folder, "--data", table)
+    assert found["samples"] == 40
+    (layer,) = found["layers"]
+    assert (layer["dead"], layer["sleeping"], layer["awake"]) == (1, 0, 3)
+    assert found["inputs"][0].startswith("(a - ")
+    assert document(folder)["layers"][0]["sleeping"] is None
+
+
+def test_data_are_prepared_as_the_model_wants_them(table: Path, tmp_path: Path):
+    """Standardised, about half of the rows are below 0; as they stand, none are."""
+    path = trained(table, tmp_path / "o", "F08", 3)
+    net, notes = ftnn.load(path), ftnn.nn.notes_of(path)
+    assert isinstance(net, Network)
+    with torch.no_grad():
+        net.layers[0].theta["p"].fill_(-1.0)
+        net.layers[0].theta["q"].fill_(-0.5)
+    ftnn.save(net, path, notes)
+    raw = ftnn.data.read_table(table, None, ("a", "b")).x
+    mean, scale = (np.array(notes["preparation"][name]) for name in ("mean", "scale"))
+    wanted = connections(net, (raw - mean) / scale)[0].awake
+    assert document(path, "--data", table)["layers"][0]["awake"] == wanted == 6
+    assert connections(net, raw)[0].awake == 0
+
+
+def test_formulas_in_either_form(folder: Path):
+    net = ftnn.load(folder / "model.safetensors")
+    lines = run(folder, "--sympy", "--digits", 4).stdout.splitlines()
+    assert [line.split(" = ")[0] for line in lines[3:]] == ["x0", "x1", "y0", "y1"]
+    assert lines[5] == f"y0 = {sympy(net, digits=4)[0]}"
+    assert r"\frac" in run(folder, "--latex").stdout
+    assert len(document(folder, "--sympy")["outputs"]) == 2
+
+
+def test_the_pruned_model_answers_the_same(folder: Path, table: Path, tmp_path: Path):
+    small = tmp_path / "small.safetensors"
+    assert document(folder, "--prune", small)["written"] == [str(small)]
+    net = ftnn.load(small)
+    assert isinstance(net, Network)
+    assert isinstance(net.layers[0], Partial)
+    assert document(small)["layers"][0]["connections"] == 3
+    answers = [CliRunner().invoke(app, ["predict", str(m), str(table)]).stdout for m in (folder, small)]
+    assert answers[0] == answers[1] != ""
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_plots_are_files(folder: Path, tmp_path: Path, ending: str):
+    result = run(folder, "--plot", tmp_path / f"p.{ending}")
+    assert f"written: {tmp_path}" in result.stderr.replace("\n", "")
+    head = (tmp_path / f"p.{ending}").read_bytes()[:200]
+    assert {"png": b"PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending] in head
+
+
+def test_a_narrow_screen_gets_a_line_for_each_number(folder: Path, table: Path):
+    lines = run(folder, "--data", table, columns=60).stdout.splitlines()
+    assert max(map(len, lines)) < 100  # with colours
+    assert any("sleeping" in line for line in lines)
+    assert not any("…" in line for line in lines)
+    assert len(lines) == 1 + 8
+
+
+def test_mnist_and_models_saved_from_python(tmp_path: Path):
+    ftnn.save(Network(784, [3], 10, "F09"), tmp_path / "m")
+    found = document(tmp_path / "m", "--data", "mnist")
+    assert found["samples"] == 10_000
+    assert found["inputs"] is None
+    layer = found["layers"][0]
+    assert layer["dead"] + layer["sleeping"] + layer["awake"] == 784 * 3
+    assert layer["sleeping"] > 100
+
+
+def test_bad_input_is_named(folder: Path, table: Path, tmp_path: Path):
+    assert "there is no file" in refused(tmp_path / "nothing")
+    assert "is not a whole model file" in refused(table)
+    assert "there is no file" in refused(folder, "--data", tmp_path / "nothing.csv")
+    assert "this model takes a table with a, b, not images: mnist" in refused(folder, "--data", "mnist")
+    (tmp_path / "other.csv").write_text("a,c\n1,2\n")
+    assert "has no column 'b'; it has a, c" in refused(folder, "--data", tmp_path / "other.csv")
+    (tmp_path / "nan.csv").write_text("a,b\n1,nan\n")
+    assert "nan" in refused(folder, "--data", tmp_path / "nan.csv")
+    assert "ends in .pdf, .png, .svg" in refused(folder, "--plot", tmp_path / "p.gif")
+    assert "cannot write" in refused(folder, "--plot", tmp_path / "no" / "p.png")
+    assert "cannot write" in refused(folder, "--prune", tmp_path / "no" / "m")
+    assert "exclude each other" in run(folder, "--sympy", "--latex").stderr
+    assert "digits=0" in refused(folder, "--sympy", "--digits", 0)
+    ftnn.save(MemoryNetwork(3, 2, 3), tmp_path / "memory")
+    assert "is a Memory layer" in refused(tmp_path / "memory")
+    ftnn.save(Network(3, [2], 1), tmp_path / "three")
+    assert "takes 3 features, but" in refused(tmp_path / "three", "--data", tmp_path / "other.csv")
+    ftnn.save(Network(784, [200], 10), tmp_path / "big")
+    assert "at most 5,000 are allowed" in refused(tmp_path / "big", "--latex")

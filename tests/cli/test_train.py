@@ -1,0 +1,349 @@
+"""`ftnn train` and `ftnn predict`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import ftnn
+from ftnn.cli import app
+from ftnn.data import Images
+from tests.training.problems import blobs
+
+runner = CliRunner()
+QUICK = ["--width", "8", "--epochs", "8", "--fine-tuning-epochs", "3", "--gamma", "-1"]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    x, y = blobs(samples=200)
+    names = np.array(["red", "green", "blue"])[y]
+    path = tmp_path / "blobs.csv"
+    rows = [",".join(map(str, [*(1000 * row), name])) for row, name in zip(x, names, strict=True)]
+    path.write_text("\n".join(["a,b,c,d,e,colour", *rows]))
+    return path
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """A folder of IDX files, 4 × 4 pixels, two kinds."""
+    folder = tmp_path / "idx"
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    for part, count in (("train", 120), ("t10k", 40)):
+        labels = random.integers(2, size=count).astype(np.uint8)
+        pixels = random.integers(0, 120, size=(count, 4, 4)).astype(np.uint8)
+        pixels[labels == 1, :2] += 120
+        for name, array in ((f"{part}-images-idx3-ubyte", pixels), (f"{part}-labels-idx1-ubyte", labels)):
+            head = bytes([0, 0, 8, array.ndim]) + b"".join(size.to_bytes(4, "big") for size in array.shape)
+            (folder / name).write_bytes(head + array.tobytes())
+    return folder
+
+
+def invoke(*arguments: Any) -> Any:
+    return runner.invoke(app, [str(argument) for argument in arguments])
+
+
+def test_a_table_of_ones_own_is_learned_and_answered(table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    trained = invoke(
+        "train", "--data", table, "--target", "colour", "--function", "F03", "--out", out, "--json", *QUICK
+    )
+    assert trained.exit_code == 0, trained.output
+    result = json.loads(trained.stdout)
+    assert list(result) == [
+        "function", "activation", "hidden_layers", "gamma", "seed", "lwt_accuracy", "ft_accuracy", "seconds",
+        "failed", "digest",
+    ]  # fmt: skip
+    assert result["ft_accuracy"] > 85
+    assert result["failed"] is None
+    model = ftnn.load(out / "model.safetensors")
+    assert ftnn.training.digest(model) == result["digest"]
+    history = ftnn.training.History.from_json((out / "history.json").read_text())
+    assert history.ft_accuracy == result["ft_accuracy"]
+    answered = invoke("predict", out, table, "--json")
+    answer = json.loads(answered.stdout)
+    assert set(answer["predictions"]) <= {"red", "green", "blue"}
+    assert answer["accuracy"] > 85
+    assert "accuracy" in answered.stderr
+
+
+def test_predictions_need_no_target_and_columns_may_be_anywhere(table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    invoke("train", "--data", table, "--target", "colour", "--out", out, *QUICK)
+    whole = invoke("predict", out, table).stdout.splitlines()
+    lines = [line.split(",")[:5] for line in table.read_text().splitlines()]
+    other = tmp_path / "other.csv"
+    other.write_text(
+        "\n".join(",".join(["extra" if not n else "0", *reversed(line)]) for n, line in enumerate(lines))
+    )
+    assert invoke("predict", out, other).stdout.splitlines() == whole
+    first = invoke("predict", out, other, "--proba").stdout.splitlines()[0].split(",")
+    assert first[0] == whole[0]
+    assert sum(map(float, first[1:])) == pytest.approx(1, abs=1e-4)
+
+
+def test_numbers_are_a_regression_and_whole_numbers_can_be(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    x = random.uniform(-1, 1, (300, 2))
+    y = x[:, 0] ** 2 + x[:, 1]
+    path = tmp_path / "numbers.csv"
+    path.write_text("\n".join(["a,b,y", *(f"{a},{b},{c}" for (a, b), c in zip(x, y, strict=True))]))
+    out = tmp_path / "out"
+    shown = invoke("train", "--data", path, "--target", "y", "--function", "F03", "--activation", "tanh",
+                   "--out", out, "--width", "16", "--epochs", "40", "--gamma", "-4")  # fmt: skip
+    assert "test loss" in shown.stdout
+    answers = np.array([float(line) for line in invoke("predict", out, path).stdout.splitlines()])
+    assert ((answers - y) ** 2).mean() < 0.2 * y.var()
+    whole = tmp_path / "whole.csv"
+    whole.write_text("a,y\n" + "\n".join(f"{n / 10},{n}" for n in range(30)))
+    task = ["--task", "regression", "--out", tmp_path / "whole", *QUICK]
+    assert invoke("train", "--data", whole, "--target", "y", *task).exit_code == 0
+    assert json.loads(invoke("predict", tmp_path / "whole", whole, "--json").stdout)["classes"] is None
+
+
+def test_a_folder_of_images_is_learned(images: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    trained = invoke("train", "--data", images, "--function", "F07", "--out", out, "--json", *QUICK)
+    assert json.loads(trained.stdout)["ft_accuracy"] > 90
+    assert json.loads(invoke("predict", out, images, "--json").stdout)["accuracy"] > 90
+
+
+def test_learning_from_the_first_samples_is_learning_from_data_that_end_there(images: Path) -> None:
+    arguments = ["train", "--data", images, "--function", "F03", "--json", *QUICK]
+    whole, first = (json.loads(invoke(*arguments, *n).stdout)["digest"] for n in ([], ["--samples", "50"]))
+    assert whole == json.loads(invoke(*arguments, "--samples", "120").stdout)["digest"]
+    for name, head in (("train-images-idx3-ubyte", 16), ("train-labels-idx1-ubyte", 8)):
+        content = (images / name).read_bytes()
+        size = (len(content) - head) // 120
+        (images / name).write_bytes(content[:4] + (50).to_bytes(4, "big") + content[8 : head + 50 * size])
+    assert first == json.loads(invoke(*arguments).stdout)["digest"] != whole
+
+
+def test_a_table_is_scaled_by_the_rows_that_are_learned(table: Path, tmp_path: Path) -> None:
+    arguments = ["train", "--data", table, "--target", "colour", "--out", tmp_path / "out", *QUICK]
+    assert invoke(*arguments, "--samples", "40").exit_code == 0
+    kept = ftnn.nn.notes_of(tmp_path / "out" / "model.safetensors")["preparation"]["mean"]
+    learned = np.random.default_rng([0, 7]).permutation(200)[40:80]
+    np.testing.assert_allclose(kept, 1000 * blobs(samples=200)[0][learned].mean(0), rtol=1e-5)
+
+
+def test_the_papers_cell_stands_beside_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    few = Images(random.random((64, 784), np.float32), random.integers(10, size=64),
+                 random.random((32, 784), np.float32), random.integers(10, size=32))  # fmt: skip
+    monkeypatch.setattr("ftnn.data._by_name.mnist", lambda: few)
+    shown = invoke("train", "--function", "F07", "--gamma", "0")
+    assert "the paper's" in shown.stdout
+    assert "97.99 %" in shown.stdout
+    others = (["--epochs", "1"], ["--samples", "60"])
+    for other in (["--function", "p*x"], *(["--function", "F07", *each] for each in others)):
+        assert "the paper's" not in invoke("train", *other, "--gamma", "0").stdout
+
+
+def test_training_again_goes_on_from_the_checkpoint_and_gives_the_same(table: Path, tmp_path: Path) -> None:
+    arguments = ["train", "--data", table, "--target", "colour", "--out", tmp_path / "out", "--json", *QUICK]
+    one, two = (json.loads(invoke(*arguments).stdout) for _ in range(2))
+    assert one["digest"] == two["digest"]
+
+
+class TestBadInput:
+    def fails(self, *arguments: Any) -> str:
+        result = invoke(*arguments)
+        assert result.exit_code == 2
+        assert "Traceback" not in result.output
+        return " ".join(result.stderr.split())
+
+    def test_text_in_a_feature_column(self, tmp_path: Path) -> None:
+        path = tmp_path / "t.csv"
+        path.write_text("a,b,y\n1,x,0\n2,3,1\n")
+        assert "column 'b', row 1 has 'x', which is not a number" in self.fails(
+            "train", "--data", path, "--target", "y"
+        )
+
+    def test_one_class_only(self, tmp_path: Path) -> None:
+        path = tmp_path / "t.csv"
+        path.write_text("a,y\n1,u\n2,u\n")
+        assert "one class only" in self.fails("train", "--data", path, "--target", "y")
+
+    @pytest.mark.parametrize("samples", [0, -1, 161])
+    def test_more_samples_than_there_are_or_none(self, table: Path, samples: int) -> None:
+        said = self.fails("train", "--data", table, "--target", "colour", "--samples", samples)
+        assert f"--samples {samples}: expected 1 to 160" in said
+
+    def test_a_table_without_a_target(self, table: Path) -> None:
+        assert "--target" in self.fails("train", "--data", table)
+
+    def test_missing_columns_at_prediction(self, table: Path, tmp_path: Path) -> None:
+        invoke("train", "--data", table, "--target", "colour", "--out", tmp_path / "out", *QUICK)
+        other = tmp_path / "other.csv"
+        other.write_text("a,b\n1,2\n")
+        assert "no column 'c', 'd', 'e'" in self.fails("predict", tmp_path / "out", other)
+
+    def test_an_out_that_cannot_be_written(self, table: Path, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        message = self.fails(
+            "train", "--data", table, "--target", "colour", "--out", tmp_path / "file" / "out"
+        )
+        assert "cannot write into --out" in message
+
+    def test_a_checkpoint_of_another_configuration(self, table: Path, tmp_path: Path) -> None:
+        same = ["train", "--data", table, "--target", "colour", "--out", tmp_path / "out"]
+        invoke(*same, *QUICK)
+        model = (tmp_path / "out" / "model.safetensors").read_bytes()
+        assert "another run" in self.fails(*same, *QUICK, "--seed", "3")
+        assert (tmp_path / "out" / "model.safetensors").read_bytes() == model
+
+    def test_a_model_that_train_did_not_save(self, table: Path, tmp_path: Path) -> None:
+        ftnn.save(ftnn.nn.Network(5, [4], 3), tmp_path / "m.safetensors")
+        assert "not saved by" in self.fails("predict", tmp_path / "m.safetensors", table)
+
+    def test_unknown_names(self, table: Path) -> None:
+        data = ["--data", table, "--target", "colour"]
+        assert "not in the catalogue" in self.fails("train", *data, "--function", "F99")
+        assert "activation" in self.fails("train", *data, "--activation", "sigmoid")
+        assert "solver" in self.fails("train", *data, "--solver", "x")
+        assert "engine" in self.fails("train", *data, "--engine", "gpu")
+        assert "1 or more" in self.fails("train", *data, "--layers", "0")
+        for option in ("--layers", "--width"):
+            assert "at most" in self.fails("train", *data, option, 10**20)
+
+
+class TestTables:
+    """What a table says is learned and compared as it is spelled, or refused with its place."""
+
+    def write(self, path: Path, target: list[str], feature: str = "{}") -> Path:
+        rows = [f"{feature.format(n % 17)},{n * n % 23},{label}" for n, label in enumerate(target)]
+        path.write_text("\n".join(["a,b,y", *rows]))
+        return path
+
+    def train(self, tmp_path: Path, data: Path, *more: str) -> Any:
+        return invoke("train", "--data", data, "--target", "y", "--out", tmp_path / "out", *QUICK, *more)
+
+    def refuses(self, done: Any) -> str:
+        assert done.exit_code == 2, done.output
+        assert "Traceback" not in done.output
+        return " ".join(done.stderr.split())
+
+    def test_one_gap_in_numbers_does_not_make_classes_of_them(self, tmp_path: Path) -> None:
+        data = self.write(tmp_path / "t.csv", [str(n / 7) for n in range(59)] + ["nan"])
+        said = self.refuses(self.train(tmp_path, data))
+        assert "column 'y', row 60 is 'nan'" in said
+
+    def test_labels_come_back_as_they_are_spelled(self, tmp_path: Path) -> None:
+        data = self.write(tmp_path / "t.csv", ["007", "01", "1"] * 20)
+        assert self.train(tmp_path, data).exit_code == 0
+        answer = json.loads(invoke("predict", tmp_path / "out", data, "--json").stdout)
+        assert answer["classes"] == ["007", "01", "1"]
+        assert answer["accuracy"] is not None
+
+    def test_whole_numbers_are_classes_in_their_order(self, tmp_path: Path) -> None:
+        data = self.write(tmp_path / "t.csv", [str(n % 11) for n in range(60)])
+        assert self.train(tmp_path, data).exit_code == 0
+        notes = ftnn.nn.notes_of(tmp_path / "out" / "model.safetensors")
+        assert notes["preparation"]["classes"] == [str(n) for n in range(11)]
+
+    def test_labels_of_another_spelling_are_matched_and_named(self, tmp_path: Path) -> None:
+        data = self.write(tmp_path / "t.csv", [str(int(n * n % 23 > 10)) for n in range(90)])
+        self.train(tmp_path, data)
+        same = json.loads(invoke("predict", tmp_path / "out", data, "--json").stdout)
+        other = self.write(tmp_path / "o.csv", [f"{int(n * n % 23 > 10)}.0" for n in range(90)])
+        answered = invoke("predict", tmp_path / "out", other, "--json")
+        assert json.loads(answered.stdout) == same
+        assert same["accuracy"] > 60
+        assert "'1.0' was read as the class '1'" in " ".join(answered.stderr.split())
+
+    def test_labels_that_the_model_does_not_know_are_refused(self, tmp_path: Path) -> None:
+        data = self.write(tmp_path / "t.csv", ["red", "blue"] * 30)
+        self.train(tmp_path, data)
+        other = self.write(tmp_path / "o.csv", ["red", "Blue"] * 30)
+        said = self.refuses(invoke("predict", tmp_path / "out", other))
+        assert "column 'y', row 2 has the label 'Blue'" in said
+        assert "'blue', 'red'" in said
+
+    def test_a_number_that_two_classes_spell_is_refused(self, tmp_path: Path) -> None:
+        data = self.write(tmp_path / "t.csv", ["01", "1"] * 30)
+        self.train(tmp_path, data)
+        other = self.write(tmp_path / "o.csv", ["01", "1.0"] * 30)
+        assert "'1.0'" in self.refuses(invoke("predict", tmp_path / "out", other))
+
+    def test_answers_that_are_missing_are_missed_only_where_some_are_there(self, tmp_path: Path) -> None:
+        data = self.write(tmp_path / "t.csv", ["red", "blue"] * 30)
+        self.train(tmp_path, data)
+        empty = self.write(tmp_path / "o.csv", [""] * 60)
+        assert json.loads(invoke("predict", tmp_path / "out", empty, "--json").stdout)["accuracy"] is None
+        some = self.write(tmp_path / "s.csv", ["red", ""] * 30)
+        assert "column 'y', row 2 is empty" in self.refuses(invoke("predict", tmp_path / "out", some))
+
+    @pytest.mark.parametrize(
+        ("feature", "said"),
+        [
+            ("1e2{:02d}", "column 'a', row 1 is 1e200, which float32 cannot hold"),
+            ("1e-2{:02d}", "column 'a'"),
+        ],
+    )
+    def test_features_that_lose_their_differences_are_refused(
+        self, tmp_path: Path, feature: str, said: str
+    ) -> None:
+        data = self.write(tmp_path / "t.csv", ["red", "blue"] * 30, feature)
+        assert said in self.refuses(self.train(tmp_path, data))
+
+    def test_targets_that_lose_their_differences_are_refused(self, tmp_path: Path) -> None:
+        data = self.write(tmp_path / "t.csv", [f"1000000000{n:02d}.5" for n in range(60)])
+        assert "column 'y'" in self.refuses(self.train(tmp_path, data))
+
+    def test_a_feature_far_from_what_was_learned_is_refused(self, tmp_path: Path) -> None:
+        data = self.write(tmp_path / "t.csv", ["red", "blue"] * 30, "{}e-30")
+        assert self.train(tmp_path, data).exit_code == 0
+        other = tmp_path / "o.csv"
+        other.write_text("a,b\n1e-30,2\n1e30,2\n")
+        assert "column 'a', row 2" in self.refuses(invoke("predict", tmp_path / "out", other))
+
+    def test_a_column_that_never_changes_is_not_blown_up(self, tmp_path: Path) -> None:
+        """The standard deviation of equal numbers is not exactly zero."""
+        data = self.write(tmp_path / "t.csv", ["red", "blue"] * 30)
+        data.write_text("\n".join(
+            line if not n else "0.1," + line.partition(",")[2]
+            for n, line in enumerate(data.read_text().splitlines())
+        ))  # fmt: skip
+        assert self.train(tmp_path, data).exit_code == 0
+        notes = ftnn.nn.notes_of(tmp_path / "out" / "model.safetensors")
+        assert notes["preparation"]["scale"][0] == 1
+
+
+class TestNotes:
+    """What a model's file says of its inputs is checked before it is used."""
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("task", "guessing"),
+            ("classes", ["red", 5, "blue"]),
+            ("classes", ["red"]),
+            ("classes", "red"),
+            ("features", ["a", "b"]),
+            ("features", 5),
+            ("mean", [1, 2]),
+            ("mean", ["x"] * 5),
+            ("scale", [0.0] * 5),
+            ("scale", [float("nan")] * 5),
+            ("scale", None),
+            ("target", 5),
+        ],
+    )
+    def test_notes_that_make_no_sense(self, table: Path, tmp_path: Path, field: str, value: Any) -> None:
+        out = tmp_path / "out"
+        assert invoke("train", "--data", table, "--target", "colour", "--out", out, *QUICK).exit_code == 0
+        path = out / "model.safetensors"
+        notes = ftnn.nn.notes_of(path)
+        notes["preparation"][field] = value
+        ftnn.save(ftnn.load(path), path, notes=notes)
+        done = invoke("predict", out, table)
+        assert done.exit_code == 2, done.output
+        assert field in done.stderr
+        assert "Traceback" not in done.output

@@ -1,0 +1,209 @@
+"""Results out of a store and into another."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ftnn.errors import DataError, FtnnError
+from ftnn.experiments import Cell, PiCell, Store
+from ftnn.experiments.grid.exchange import export
+from ftnn.experiments.grid.jobs import Outcome
+from ftnn.experiments.paper import pi
+from ftnn.experiments.paper.mnist.tables import COLUMNS, SETTING_COLUMNS
+from ftnn.training import Pass
+from tests.experiments.quick import cell, digests, import_file, run_inline
+
+CELLS = [
+    Cell("F12", "tanh", 5, -3),
+    Cell("F03", "relu", 1, -1, seed=2),
+    Cell("F03", "relu", 1, -1),
+    Cell("F03", "relu", 1, 0),
+    Cell("p*tan(q*x + r) where q in [-10, 10]", "relu", 1, 0),
+]
+OTHER = replace(CELLS[0], data="mnist:50000", epochs=(3, 4), width=8, batch_size=2)
+CURVE = PiCell(128, 200)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """With results that are made up: those of the paper's settings take long."""
+    made = Store(tmp_path / "a.sqlite")
+    for number, each in enumerate([*CELLS, OTHER]):
+        task = each.task()
+        failed = "it was not finite" if each == CELLS[3] else None
+        made.record(
+            task,
+            Outcome(
+                task.key, (), failed, None, 0.1, {}, 90.25 + number, 91.5 + number, f"{number:064x}", 12.34
+            ),
+            {"ftnn": "1"},
+        )
+    passes = tuple(Pass(epoch, 1.0, epoch % 7 * 10.0, 0.1) for epoch in range(1, 5001))
+    task = CURVE.task()
+    made.record(task, Outcome(task.key, passes, None, None, 0.1, {}, None, 20.0, "f" * 64, 5.0), {})
+    return made
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+class TestCsv:
+    def test_has_the_papers_cells_in_order(self, store: Store, tmp_path: Path) -> None:
+        rows, left_out = export(store, tmp_path / "m.csv", "mnist")
+        assert (rows, left_out) == (4, 1)
+        found = read(tmp_path / "m.csv")
+        assert tuple(found[0]) == COLUMNS
+        assert [(row["function"], row["gamma"], row["seed"]) for row in found] == [
+            ("F03", "0", "0"),
+            ("F03", "-1", "0"),
+            ("F03", "-1", "2"),
+            ("F12", "-3", "0"),
+        ]
+        assert found[3] == {
+            "hidden_layers": "5",
+            "function": "F12",
+            "activation": "tanh",
+            "gamma": "-3",
+            "lwt_accuracy": "90.25",
+            "ft_accuracy": "91.50",
+            "seed": "0",
+            "seconds": "12.3",
+            "failed": "",
+            "digest": "0" * 64,
+        }
+
+    def test_of_a_failed_cell_has_no_accuracies(self, store: Store, tmp_path: Path) -> None:
+        export(store, tmp_path / "m.csv", "mnist")
+        row = read(tmp_path / "m.csv")[0]
+        assert (row["lwt_accuracy"], row["ft_accuracy"], row["failed"]) == ("", "", "it was not finite")
+
+    def test_of_other_functions_is_apart(self, store: Store, tmp_path: Path) -> None:
+        export(store, tmp_path / "m.csv", "custom")
+        assert [row["function"] for row in read(tmp_path / "m.csv")] == [CELLS[4].function]
+
+    def test_of_other_settings_says_which(self, store: Store, tmp_path: Path) -> None:
+        assert export(store, tmp_path / "o.csv", "other") == (1, 0)
+        (found,) = read(tmp_path / "o.csv")
+        assert tuple(found) == (*COLUMNS, *SETTING_COLUMNS)
+        assert [found[name] for name in ("function", *SETTING_COLUMNS)] == [
+            "F12",
+            "mnist:50000",
+            "3",
+            "4",
+            "8",
+            "2",
+        ]
+
+    def test_of_other_settings_that_are_wrong_brings_nothing(self, store: Store, tmp_path: Path) -> None:
+        path = tmp_path / "o.csv"
+        export(store, path, "other")
+        path.write_text(path.read_text().replace("mnist:50000", "cifar"))
+        with Store(tmp_path / "b.sqlite") as other:
+            with pytest.raises(DataError, match="line 2: unknown data 'cifar'"):
+                import_file(other, path)
+            assert other.rows() == []
+
+    def test_of_pi_has_each_epoch(self, store: Store, tmp_path: Path) -> None:
+        assert export(store, tmp_path / "p.csv", "pi") == (5000, 1)
+        found = read(tmp_path / "p.csv")
+        assert tuple(found[0]) == pi.COLUMNS
+        assert found[2] == {"hidden": "128", "pairs": "200", "seed": "0", "epoch": "3", "accuracy": "30.00"}
+
+    @pytest.mark.parametrize("what", ["mnist", "custom", "other", "pi"])
+    def test_that_was_exported_is_never_done_again(self, store: Store, tmp_path: Path, what: str) -> None:
+        path = tmp_path / "m.csv"
+        export(store, path, what)
+        with Store(tmp_path / "b.sqlite") as other:
+            rows, new = import_file(other, path)
+            assert rows == new
+            assert new == {"mnist": 4, "custom": 1, "other": 1, "pi": 1}[what]
+            assert import_file(other, path) == (rows, 0)
+            done = {"mnist": CELLS[:4], "custom": CELLS[4:], "other": [OTHER], "pi": [CURVE]}[what]
+            assert run_inline(done, other).ran == []
+            export(other, tmp_path / "again.csv", what)
+        assert (tmp_path / "again.csv").read_bytes() == path.read_bytes()
+
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            (("F12", "F99"), "line 5: 'F99'"),
+            (("tanh", "tangent"), "line 5: unknown activation 'tangent'"),
+            (("91.50", "191.50"), "ft_accuracy is 191.5; expected null or a number from 0 to 100"),
+            (("91.50", ""), "must say why it failed"),
+            (("-3", "minus three"), "minus three"),
+            (("0" * 64, "00"), "expected a SHA-256 digest"),
+            (("gamma", "rate"), "has the columns hidden_layers, function, activation, rate"),
+        ],
+    )
+    def test_that_is_wrong_brings_nothing(
+        self, store: Store, tmp_path: Path, change: tuple[str, str], said: str
+    ) -> None:
+        path = tmp_path / "m.csv"
+        export(store, path, "mnist")
+        path.write_text(path.read_text().replace(*change))
+        with Store(tmp_path / "b.sqlite") as other:
+            with pytest.raises(DataError) as caught:
+                import_file(other, path)
+            assert said in str(caught.value)
+            assert other.rows() == []
+
+    def test_of_pi_with_a_gap_brings_nothing(self, store: Store, tmp_path: Path) -> None:
+        path = tmp_path / "p.csv"
+        export(store, path, "pi")
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join([*lines[:7], *lines[8:]]))
+        with Store(tmp_path / "b.sqlite") as other, pytest.raises(DataError, match="line 8: epoch 8 where 7"):
+            import_file(other, path)
+
+
+class TestParquet:
+    def test_has_everything(self, tmp_path: Path) -> None:
+        with Store(tmp_path / "a.sqlite") as store, Store(tmp_path / "b.sqlite") as other:
+            run_inline([cell(layers=2), PiCell(4, 6, epochs=3)], store)
+            assert export(store, tmp_path / "a.parquet") == (4, 0)
+            assert import_file(other, tmp_path / "a.parquet") == (4, 4)
+            assert digests(other) == digests(store)
+            assert other.rows() == store.rows()
+            for key in digests(store):
+                assert other.epochs(key) == store.epochs(key)
+            # Stages after an imported one can be run.
+            assert len(run_inline([cell(layers=3)], other).ran) == 2
+
+    def test_may_be_without_parameters(self, tmp_path: Path) -> None:
+        with Store(tmp_path / "a.sqlite") as store, Store(tmp_path / "b.sqlite") as other:
+            run_inline([cell()], store)
+            export(store, tmp_path / "a.parquet", parameters=False)
+            import_file(other, tmp_path / "a.parquet")
+            assert run_inline([cell()], other).ran == []
+            assert other.arrays(cell().task().key) is None
+            # What is missing can be added later.
+            export(store, tmp_path / "a.parquet")
+            assert import_file(other, tmp_path / "a.parquet") == (2, 0)
+            assert other.arrays(cell().task().key) is not None
+
+    def test_that_is_damaged_brings_nothing(self, tmp_path: Path) -> None:
+        (tmp_path / "a.parquet").write_bytes(b"PAR1 but no more")
+        with Store(tmp_path / "b.sqlite") as other, pytest.raises(DataError, match="cannot be read"):
+            import_file(other, tmp_path / "a.parquet")
+
+
+def test_the_ending_says_what_to_write(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(FtnnError, match=r"must end in .csv or .parquet"):
+        export(store, tmp_path / "a.txt")
+    with pytest.raises(FtnnError, match=r"must end in .csv or .parquet"):
+        import_file(store, tmp_path / "a.txt")
+    with pytest.raises(FtnnError, match="expected mnist, custom, other, pi"):
+        export(store, tmp_path / "a.csv", "all")
+
+
+def test_a_file_that_cannot_be_written_or_read(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(FtnnError, match="cannot write"):
+        export(store, tmp_path / "no" / "a.csv", "mnist")
+    with pytest.raises(DataError, match="cannot be read"):
+        import_file(store, tmp_path / "no.csv")

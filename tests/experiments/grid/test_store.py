@@ -1,0 +1,245 @@
+"""The store: whole rows, several writers, and what is wrong with a file is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ftnn.experiments import Store, StoreError
+from ftnn.experiments.grid.jobs import Checkpoint, Outcome
+from ftnn.training import Epoch
+from tests.experiments.quick import cell
+
+TASK = cell().task()
+EPOCH = Epoch("ft", 0, 1, 0.5, 1.25, 50.0, 60.0, 1.5, 0.1)
+
+
+def outcome(digest: str = "a" * 64, arrays: float = 1.0) -> Outcome:
+    made = {"hidden.0.theta.p": np.full((3, 2), arrays, dtype=np.float32)}
+    return Outcome(TASK.key, (EPOCH,), None, None, 1.25, made, 55.0, 60.0, digest, 2.5)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "a.sqlite")
+
+
+class TestRows:
+    def test_come_back_as_they_were(self, store: Store) -> None:
+        assert store.record(TASK, outcome(), {"ftnn": "1"})
+        (row,) = store.rows()
+        assert (row.key, row.task, row.lwt_accuracy, row.ft_accuracy) == (TASK.key, TASK, 55.0, 60.0)
+        assert (row.loss, row.failed, row.seconds, row.digest) == (1.25, None, 2.5, "a" * 64)
+        assert row.versions == {"ftnn": "1"}
+        assert store.epochs(TASK.key) == (EPOCH,)
+        found = store.arrays(TASK.key)
+        assert found is not None
+        np.testing.assert_array_equal(found["hidden.0.theta.p"], np.ones((3, 2), np.float32))
+
+    def test_the_first_stays(self, store: Store) -> None:
+        store.record(TASK, outcome(), {})
+        assert not store.record(TASK, outcome("b" * 64, 2.0), {})
+        assert [row.digest for row in store.rows()] == ["a" * 64]
+        found = store.arrays(TASK.key)
+        assert found is not None
+        assert (found["hidden.0.theta.p"] == 1).all()
+
+    def test_the_cells_seconds_are_those_of_all_its_stages(self, store: Store) -> None:
+        assert TASK.before is not None
+        store.record(TASK.before, outcome(), {})
+        store.record(TASK, outcome(), {})
+        assert {row.task.kind: row.cell_seconds for row in store.rows()} == {"lwt": None, "ft": 5.0}
+
+    def test_a_row_is_whole_or_not_there(self, store: Store) -> None:
+        """Where its second half cannot be written, the first is taken back."""
+        with sqlite3.connect(store.path) as other:
+            other.execute("DROP TABLE details")
+        with pytest.raises(StoreError, match="details"):
+            store.record(TASK, outcome(), {})
+        assert store.rows() == []
+
+    def test_finishing_ends_the_checkpoint_and_the_claim(self, store: Store) -> None:
+        store.claim([TASK.key], "me", 60)
+        store.keep(TASK.key, Checkpoint({"n": 1}, {"a": np.zeros(2)}))
+        store.record(TASK, outcome(), {})
+        assert store.checkpoint(TASK.key) is None
+        assert not store.claim([TASK.key], "me", 60)
+
+
+def test_checkpoints_replace_each_other(store: Store) -> None:
+    assert store.checkpoint("k") is None
+    for number in (1, 2):
+        store.keep("k", Checkpoint({"n": number}, {"a": np.full(2, number)}))
+    found = store.checkpoint("k")
+    assert found is not None
+    assert found.notes == {"n": 2}
+    np.testing.assert_array_equal(found.arrays["a"], [2, 2])
+
+
+class TestClaims:
+    def test_belong_to_one(self, store: Store) -> None:
+        assert store.claim(["k"], "me", 60)
+        assert not store.claim(["k"], "you", 60)
+        assert store.claim(["k"], "me", 60)
+        store.release("me")
+        assert store.claim(["k"], "you", 60)
+
+    def test_are_given_in_order_and_no_more_than_asked_for(self, store: Store) -> None:
+        store.claim(["b"], "you", 60)
+        assert store.claim("abcd", "me", 60, 2) == ["a", "c"]
+        assert store.claim("abcd", "me", 60) == ["a", "c", "d"]
+
+    def test_end_by_themselves(self, store: Store) -> None:
+        assert store.claim(["k"], "me", -1)
+        assert store.claim(["k"], "you", 60)
+
+
+class TestBadFiles:
+    def test_a_missing_one(self, tmp_path: Path) -> None:
+        with pytest.raises(StoreError, match="there is no store"):
+            Store(tmp_path / "no.sqlite", must_exist=True)
+        assert not (tmp_path / "no.sqlite").exists()
+
+    def test_what_is_not_a_file_is_left_alone(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        for path in (tmp_path, tmp_path / "pipe"):
+            with pytest.raises(StoreError, match="is not a file"):
+                Store(path)
+        assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+    def test_a_missing_folder(self, tmp_path: Path) -> None:
+        with pytest.raises(StoreError, match="does the folder exist"):
+            Store(tmp_path / "no" / "a.sqlite")
+
+    def test_a_newer_one_is_left_alone(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.sqlite"
+        Store(path).close()
+        with sqlite3.connect(path) as other:
+            other.execute("PRAGMA user_version = 99")
+        before = path.read_bytes()
+        with pytest.raises(StoreError, match="newer ftnn: it has version 99"):
+            Store(path)
+        assert path.read_bytes() == before
+
+    def test_another_programs_database_is_left_alone(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.sqlite"
+        with sqlite3.connect(path) as other:
+            other.execute("CREATE TABLE mine (x)")
+        other.close()
+        before = path.read_bytes()
+        with pytest.raises(StoreError, match="not a store of ftnn"):
+            Store(path)
+        assert path.read_bytes() == before
+
+    def test_a_text_is_left_alone(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.sqlite"
+        path.write_text("not a database, but longer than a header of one hundred bytes " * 3)
+        before = path.read_bytes()
+        with pytest.raises(StoreError, match="not an SQLite file"):
+            Store(path)
+        assert path.read_bytes() == before
+
+    def test_a_damaged_one(self, store: Store) -> None:
+        store.record(TASK, outcome(), {})
+        store.close()
+        content = bytearray(store.path.read_bytes())
+        content[4096:] = b"\x5a" * (len(content) - 4096)
+        store.path.write_bytes(content)
+        with pytest.raises(StoreError, match=r"damaged|malformed|disk image"):
+            Store(store.path).rows()
+
+    def test_one_that_cannot_be_written(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        store.close()
+        real = sqlite3.connect
+
+        def read_only(path: Path, **given: object) -> sqlite3.Connection:
+            return real(f"file:{path}?mode=ro", uri=True, **given)  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+        monkeypatch.setattr(sqlite3, "connect", read_only)
+        opened = Store(store.path)
+        assert opened.rows() == []
+        with pytest.raises(StoreError, match="cannot be written"):
+            opened.record(TASK, outcome(), {})
+
+    def test_one_that_another_program_holds(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("ftnn.experiments.grid.database._PATIENCE", 0.1)
+        waiting = Store(store.path)
+        other = sqlite3.connect(store.path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="another program has held it"):
+            waiting.record(TASK, outcome(), {})
+        other.execute("ROLLBACK")
+        assert waiting.record(TASK, outcome(), {})
+
+    def test_a_full_disk_damages_nothing(self, store: Store) -> None:
+        assert TASK.before is not None
+        store.record(TASK.before, outcome(), {})
+        pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+        store._db.execute(f"PRAGMA max_page_count = {pages}")
+        big = outcome()
+        big.arrays["more"] = np.zeros(100_000)
+        with pytest.raises(StoreError, match="disk is full"):
+            store.record(TASK, big, {})
+        assert [row.task for row in store.rows()] == [TASK.before]
+        assert Store(store.path)._db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_many_threads_may_make_it_at_once(tmp_path: Path) -> None:
+    faults: list[Exception] = []
+
+    def work() -> None:
+        try:
+            with Store(tmp_path / "a.sqlite") as store:
+                store.rows()
+        except Exception as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []
+
+
+_WORK = """
+import sys, json
+from tests.experiments.quick import Inline, Quiet, cell, run
+from tests.experiments.many import cells, Pretended
+from ftnn.experiments import Store
+executor = Pretended()
+with Store(sys.argv[1]) as store:
+    run([each.task() for each in cells()], store, executor, Quiet())
+print(json.dumps(executor.ran))
+"""
+
+
+def test_a_thousand_cells_from_four_processes(tmp_path: Path) -> None:
+    """None is lost, none is run twice."""
+    from tests.experiments.many import cells
+
+    path = tmp_path / "a.sqlite"
+    root = Path(__file__).parents[3]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), *sys.path])}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", _WORK, path], stdout=subprocess.PIPE, env=environment)
+        for _ in range(4)
+    ]
+    ran: list[str] = []
+    for process in processes:
+        printed, _ = process.communicate(timeout=300)
+        assert process.returncode == 0
+        ran += json.loads(printed)
+    assert len(ran) == len(set(ran)) == 2000
+    with Store(path) as store:
+        assert {row.key for row in store.rows()} == set(ran)
+        assert sum(row.task.kind == "ft" for row in store.rows()) == 1000
+        assert {row.task.cell for row in store.rows() if row.task.kind == "ft"} == set(cells())

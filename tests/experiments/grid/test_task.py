@@ -1,0 +1,95 @@
+"""Tasks as data; and a new experiment, of which the grid has never heard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ftnn.errors import DataError
+from ftnn.experiments import Cell, ConicCell, PiCell, Store, run
+from ftnn.experiments.grid.exchange import export
+from ftnn.experiments.grid.jobs import Checkpoint, Kept, Outcome
+from ftnn.experiments.grid.registry import KINDS, register, task_from_text, task_to_text
+from ftnn.experiments.grid.task import AnyTask, Task, Tell
+from ftnn.experiments.paper.mnist.cells import Layerwise
+from tests.experiments.quick import Inline, Quiet, import_file
+
+
+@dataclass(frozen=True)
+class Coins:
+    """Tossed so often."""
+
+    tosses: int
+    seed: int = 0
+
+
+class Toss(Task[Coins]):
+    kind = "coins"
+    results = 1
+    cell_type = Coins
+
+    @property
+    def title(self) -> str:
+        return "tossed"
+
+    @property
+    def work(self) -> str:
+        return "coins"
+
+    @property
+    def epochs(self) -> int:
+        return 1
+
+    @property
+    def effort(self) -> float:
+        return self.cell.tosses
+
+    def run(self, before: tuple[Kept, ...], checkpoint: Checkpoint | None, tell: Tell) -> Outcome:
+        heads = np.random.default_rng(self.cell.seed).integers(0, 2, self.cell.tosses)
+        share = 100 * float(heads.mean())
+        return Outcome(self.key, (), None, None, None, {"heads": heads}, None, share, "c" * 64, 0.0)
+
+
+@pytest.fixture
+def coins() -> Iterator[Toss]:
+    register(Toss)
+    yield Toss(Coins(10))
+    del KINDS["coins"]
+
+
+def test_a_new_experiment_is_run_kept_and_exchanged(coins: Toss, tmp_path: Path) -> None:
+    with Store(tmp_path / "a.sqlite") as store, Store(tmp_path / "b.sqlite") as other:
+        run([coins], store, Inline(), Quiet())
+        (row,) = store.rows()
+        assert (row.task, row.cell_seconds) == (coins, 0.0)
+        arrays = store.arrays(coins.key)
+        assert arrays is not None
+        assert row.ft_accuracy == 100 * arrays["heads"].mean()
+        export(store, tmp_path / "a.parquet")
+        assert import_file(other, tmp_path / "a.parquet") == (1, 1)
+        assert other.rows() == [row]
+
+
+def test_an_experiment_that_is_not_registered_is_damage(coins: Toss) -> None:
+    text = task_to_text(coins)
+    assert task_from_text(text) == coins
+    with pytest.raises(DataError, match="expected an object whose kind is one of"):
+        task_from_text(text.replace("coins", "dice"))
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        Cell("F12", "tanh", 5, -3).task(),
+        Layerwise(Cell("F12", "tanh", 5, -3)),
+        PiCell(16, 20, 3, epochs=7).task(),
+        ConicCell("learn-ellipse", 2).task(),
+    ],
+)
+def test_a_task_survives_being_written(task: AnyTask) -> None:
+    assert task_from_text(task_to_text(task)) == task
+    assert task_from_text(task_to_text(task)).key == task.key

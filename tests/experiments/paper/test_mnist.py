@@ -1,0 +1,156 @@
+"""Cells of MNIST grids, and their stages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ftnn.errors import FormulaError, FtnnError
+from ftnn.experiments import Cell, mnist_cells
+from ftnn.experiments.grid.registry import KINDS
+from ftnn.experiments.grid.task import with_chains
+from ftnn.experiments.paper.mnist.cells import ACTIVATIONS, Layerwise, images
+from ftnn.experiments.paper.mnist.functions import FUNCTIONS, function_of
+from ftnn.formula import catalogue
+
+CELL = Cell("F12", "tanh", 5, -3)
+
+
+class TestKeys:
+    def test_change_only_with_the_version_of_results(self) -> None:
+        """Results in stores are found again by these."""
+        assert (KINDS["lwt"].results, KINDS["ft"].results) == (2, 3)
+        assert CELL.task().key == "ce463aad3f19ed3ef908445a13be1406"
+        assert Layerwise(CELL).key == "38812d2becef721030b2db6894c3b1d9"
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            {"function": "F13"},
+            {"activation": "relu"},
+            {"hidden_layers": 4},
+            {"gamma": -4},
+            {"seed": 1},
+            {"data": "mnist:100"},
+            {"epochs": (15, 14)},
+            {"width": 64},
+            {"batch_size": 8},
+        ],
+    )
+    def test_tell_cells_apart(self, other: dict[str, object]) -> None:
+        changed = replace(CELL, **other)  # pyright: ignore[reportArgumentType]
+        assert changed.task().key != CELL.task().key
+
+    def test_do_not_depend_on_how_a_function_is_written(self) -> None:
+        written = replace(CELL, function="p*sin(q*x + r) where q in [-10, 10] and r in [-10, 10]")
+        assert written.task().key == CELL.task().key
+        assert replace(CELL, function="p*sin(q*x + r)").task().key != CELL.task().key
+
+    def test_of_layer_wise_training_do_not_depend_on_what_follows(self) -> None:
+        other = replace(CELL, epochs=(15, 3))
+        assert Layerwise(other).key == Layerwise(CELL).key
+        assert Layerwise(replace(CELL, epochs=(14, 15))).key != Layerwise(CELL).key
+
+
+def test_cells_of_one_chain_share_their_stages() -> None:
+    tasks = with_chains(replace(CELL, hidden_layers=depth).task() for depth in (1, 5, 10))
+    assert [task.title for task in tasks.values()] == [
+        *["LWT 1", "FT of 1"],
+        *[f"LWT {layer}" for layer in range(2, 6)],
+        "FT of 5",
+        *[f"LWT {layer}" for layer in range(6, 11)],
+        "FT of 10",
+    ]
+
+
+class TestFunctions:
+    def test_with_ranges(self) -> None:
+        made = function_of("p*tan(q*x + r) where q in [-10, 10] and r in [0, 1]")
+        assert made.init == {"p": (-0.1, 0.1), "q": (-10, 10), "r": (0, 1)}
+        assert made.formula == "p*tan(q*x + r)"
+
+    def test_of_the_catalogue_with_other_ranges(self) -> None:
+        made = function_of("F08 where p in [0, 1]")
+        assert made.init["p"] == (0, 1)
+        assert made.choices == catalogue["F08"].choices
+
+    @pytest.mark.parametrize(
+        "text", ["p*x where", "p*x where p", "p*x where p in [1]", "p*x where p in [a, 1]"]
+    )
+    def test_without_sense_are_refused(self, text: str) -> None:
+        with pytest.raises(FtnnError):
+            function_of(text)
+
+    def test_unknown_names_are_refused(self) -> None:
+        with pytest.raises(FormulaError, match="F99"):
+            mnist_cells(functions=["F99"])
+
+
+class TestGrids:
+    def test_the_whole_grid_has_1080_cells(self) -> None:
+        assert len(mnist_cells(gammas="all")) == 1080
+
+    def test_the_best_are_one_a_cell_and_all_where_the_paper_failed(self) -> None:
+        cells = mnist_cells(gammas="best")
+        assert len(cells) == 160 + 20 * 6
+        assert Cell("F07", "logistic", 1, 0) in cells
+        assert {cell.gamma for cell in cells if (cell.function, cell.activation) == ("F11", "relu")} == set(
+            range(0, -6, -1)
+        )
+
+    def test_other_ranges_do_not_change_the_best(self) -> None:
+        name = "F07 where p in [0, 2]"
+        cells = mnist_cells(layers=[1], functions=[name])
+        assert {(cell.activation, cell.gamma) for cell in cells} == {
+            ("logistic", 0),
+            ("relu", -3),
+            ("tanh", -2),
+        }
+        assert {cell.function for cell in cells} == {name}
+
+    def test_a_value_that_is_given_twice_counts_once(self) -> None:
+        assert mnist_cells([1, 1], ["F03", "F03"], ["relu"], [0, 0.0], [0, 0]) == [Cell("F03", "relu", 1, 0)]
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ({"layers": [0]}, "0 hidden layers: expected 1 or more"),
+            ({"layers": "1,5"}, "layers is '1,5'; expected a list of values"),
+            ({"layers": ["1"]}, "hidden_layers is '1'; expected a whole number"),
+            ({"functions": "F03"}, "functions is 'F03'; expected a list of values"),
+            ({"gammas": "x"}, 'gammas is \'x\'; expected "best", "all", or numbers'),
+            ({"gammas": [float("nan")]}, "gamma is nan; expected a finite number"),
+            ({"activations": ["sigmoid"]}, "unknown activation 'sigmoid'; expected logistic, relu, tanh"),
+            ({"seeds": [-1]}, "seed=-1"),
+            ({"functions": ["p*tan(x)"]}, "set gammas to all"),
+            ({"layers": [2]}, "set gammas to all"),
+            ({"data": "cifar"}, "mnist:N"),
+        ],
+    )
+    def test_bad_input_is_quoted(self, given: dict[str, object], said: str) -> None:
+        with pytest.raises(FtnnError) as caught:
+            mnist_cells(**given)  # pyright: ignore[reportArgumentType]
+        assert said in str(caught.value)
+
+
+def test_only_the_papers_settings_are_the_papers() -> None:
+    assert CELL.is_papers
+    assert replace(CELL, function="p*tan(x)", seed=9).is_papers
+    assert not replace(CELL, width=64).is_papers
+    assert not replace(CELL, data="mnist:100").is_papers
+
+
+@pytest.mark.parametrize(("data", "count"), [("mnist", None), ("mnist:100", 100)])
+def test_data_by_name(data: str, count: int | None) -> None:
+    assert images(data) == count
+
+
+def test_the_catalogues_functions_are_the_papers() -> None:
+    assert len(FUNCTIONS) == 20
+
+
+def test_the_activations_are_those_of_networks() -> None:
+    from ftnn.nn import _network
+
+    assert tuple(_network.ACTIVATIONS) == ACTIVATIONS

@@ -1,0 +1,290 @@
+"""The page in a browser, as people use it."""
+
+import base64
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ftnn.experiments import Store, conic_cells
+from ftnn.experiments.paper.conic.cells import run_conic
+from ftnn.experiments.report import write_report
+from tests.experiments import stored
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER),
+    reason="the report was not looked at: chromium or chromedriver is missing (apt-get install chromium "
+    "chromium-driver)",
+)
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+    stored.whole_grid(folder / "s.sqlite")
+    with Store(folder / "s.sqlite") as store:
+        run_conic(store, conic_cells(["three-ellipses", "learn-ellipse", "closed-3"]))
+        write_report(store, folder / "report.html")
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM or ""
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield driver
+    driver.quit()
+
+
+class Page:
+    """The page as it is shown."""
+
+    def __init__(self, driver: Any, path: Path, width: int, dark: bool):
+        self.driver = driver
+        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        wishes = {"prefers-color-scheme": "dark" if dark else "light", "prefers-reduced-motion": "reduce"}
+        features = [{"name": name, "value": value} for name, value in wishes.items()]
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        driver.get_log("browser")
+        driver.get(path.as_uri())
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def find(self, selector: str) -> Any:
+        return self.driver.find_element("css selector", selector)
+
+    def shown(self, selector: str) -> list[str]:
+        """The texts of what is visible."""
+        visible = "[...document.querySelectorAll(arguments[0])].filter(e => e.checkVisibility())"
+        return self.run(f"return {visible}.map(e => e.innerText)", selector)
+
+    def soon(self, selector: str) -> str:
+        """The text of what becomes visible: a browser on a busy machine takes its time with a mouse."""
+        from selenium.webdriver.support.wait import WebDriverWait
+
+        return WebDriverWait(self.driver, 20).until(lambda _: self.shown(selector))[0]
+
+    def console(self) -> list[str]:
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def screenshot(self, path: Path) -> None:
+        size = self.run("const e = document.documentElement; return [e.scrollWidth, e.scrollHeight]")
+        clip = {"x": 0, "y": 0, "width": size[0], "height": min(size[1], 16000), "scale": 1}
+        given = {"captureBeyondViewport": True, "clip": clip}
+        taken = self.driver.execute_cdp_cmd("Page.captureScreenshot", given)
+        path.write_bytes(base64.b64decode(taken["data"]))
+
+
+@pytest.fixture
+def desktop(browser: Any, page: Path) -> Iterator[Page]:
+    opened = Page(browser, page, 1280, dark=False)
+    yield opened
+    assert opened.console() == []
+
+
+LOOKS = [(1280, False), (1280, True), (360, False), (360, True)]
+
+
+@pytest.mark.parametrize(("width", "dark"), LOOKS)
+def test_it_opens_without_errors_and_nothing_leaves_the_screen(
+    browser: Any, page: Path, tmp_path: Path, width: int, dark: bool
+):
+    opened = Page(browser, page, width, dark)
+    assert opened.run("return document.documentElement.scrollWidth") <= width
+    assert opened.run("return innerWidth") == width
+    background = opened.run("return getComputedStyle(document.body).backgroundColor")
+    numbers = [int(part) for part in background.strip("rgb()").split(",")]
+    assert (max(numbers) < 60) == dark
+    opened.screenshot(tmp_path / "page.png")
+    assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
+    assert opened.console() == []
+
+
+OVERLAPS = """
+const found = [];
+const inner = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1.5
+  && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1.5;
+const check = (group, what) => {
+  const boxes = group.map(e => [e.textContent.slice(0, 30), e.getBoundingClientRect()]);
+  const wide = boxes.filter(([, box]) => box.width);
+  wide.forEach(([e, a], n) => wide.slice(n + 1).forEach(([f, b]) => {
+    if (inner(a, b)) found.push(`${what}: ${e} | ${f}`);
+  }));
+};
+const boxes = "main, section, .cards, .gallery, .columns, .tools, .legend, nav ul, article";
+for (const box of document.querySelectorAll(boxes))
+  check([...box.children], box.id || box.className);
+for (const svg of document.querySelectorAll("svg")) {
+  check([...svg.querySelectorAll("text.tick")], svg.getAttribute("aria-label"));
+  const frame = svg.getBoundingClientRect();
+  for (const text of svg.querySelectorAll("text")) {
+    const box = text.getBoundingClientRect();
+    if (box.left < frame.left - 1 || box.right > frame.right + 1
+        || box.top < frame.top - 1 || box.bottom > frame.bottom + 1)
+      found.push(`cut: ${text.textContent} in ${svg.getAttribute("aria-label")}`);
+  }
+}
+for (const box of document.querySelectorAll("dl.math, .cards div, h3, td.n"))
+  if (box.scrollWidth > box.clientWidth + 1 && box.clientWidth)
+    found.push(`cut: ${box.textContent.slice(0, 60)}`);
+return found;
+"""
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_nothing_overlaps_and_nothing_is_cut(browser: Any, page: Path, width: int):
+    assert Page(browser, page, width, dark=False).run(OVERLAPS) == []
+
+
+def test_numbers_of_a_column_end_at_one_place(desktop: Page):
+    ends = desktop.run(
+        """const range = document.createRange();
+        return [...document.querySelectorAll("#table-1 tbody tr")].map(row => {
+          range.selectNodeContents(row.cells[6]);
+          return Math.round(range.getBoundingClientRect().right); });"""
+    )
+    assert len(ends) == 20
+    assert len(set(ends)) == 1
+
+
+def column(desktop: Page, number: int) -> list[str]:
+    return desktop.shown(f"#table-1 tbody tr > :nth-child({number + 1})")
+
+
+def test_a_heading_sorts_up_and_down(desktop: Page):
+    button = desktop.find('#table-1 button[data-col="7"]')  # the difference after fine-tuning, logistic
+    button.click()
+    rising = column(desktop, 7)
+    button.click()
+    falling = column(desktop, 7)
+
+    def value(text: str) -> float:
+        return float(text.strip("▲▼").replace("−", "-"))
+
+    assert [value(text) for text in rising] == sorted(value(text) for text in rising)
+    assert [value(text) for text in falling] == sorted((value(text) for text in rising), reverse=True)
+    assert desktop.run("return document.querySelectorAll('#table-1 [aria-sort]').length") == 1
+    assert button.find_element("xpath", "..").get_attribute("aria-sort") == "descending"
+    desktop.find('#table-1 button[data-col="0"]').click()
+    assert column(desktop, 0) == [f"F{n:02}" for n in range(1, 21)]
+
+
+def test_what_is_missing_sorts_last_either_way(desktop: Page):
+    button = desktop.find('#table-10 button[data-col="14"]')  # ReLU, where much failed
+    for _ in range(2):
+        button.click()
+        shown = desktop.shown("#table-10 tbody tr > :nth-child(15)")
+        failed = [text == "×" for text in shown]
+        assert any(failed)
+        assert failed == sorted(failed)
+
+
+def test_text_and_activations_filter(desktop: Page):
+    search = desktop.find("#search")
+    search.send_keys("SIN")
+    assert column(desktop, 0) == ["F12", "F14"]  # sin and sinh
+    assert desktop.shown("#matches") == ["6 rows match"]
+    search.clear()
+    search.send_keys("f07")
+    assert column(desktop, 0) == ["F07"]
+    search.clear()
+    search.send_keys(" ")
+    assert len(column(desktop, 0)) == 20
+    desktop.find("input[value=relu]").click()
+    assert desktop.shown("#table-5 thead tr:first-child th[data-a]") == ["Logistic", "Tanh"]
+    assert len(desktop.shown("#table-5 tbody tr:first-child td")) == 14
+
+
+def test_a_cell_opens_with_all_rates(desktop: Page):
+    assert desktop.shown("dialog") == []
+    desktop.find('#table-1 button[data-id="1-F03-logistic"]').click()
+    assert desktop.shown("#cell-title") == ["F03 with Logistic, 1 hidden layer"]
+    assert desktop.shown("#cell-rates th") == ["0", "−1", "−2", "−3", "−4", "−5"]
+    assert len(desktop.shown("#cell-rates tr")) == 18  # three seeds each
+    first = desktop.shown("#cell-rates tr:first-child > *")
+    assert first[:4] == ["0", "97.98", "98.04", "0"]  # the paper's two, and the first seed
+    assert desktop.run("return document.querySelectorAll('#cell-rates tr.chosen').length") == 3
+    desktop.find("dialog .close").click()
+    assert desktop.shown("dialog") == []
+    # Any number of the cell opens it too; and failed ones say so.
+    desktop.find("#table-10 tbody tr:nth-child(11) td[data-a=relu].p").click()
+    assert desktop.shown("#cell-title") == ["F11 with ReLU, 10 hidden layers"]
+    assert any("not finite" in text for text in desktop.shown("#cell-rates td"))
+
+
+def test_the_keyboard_is_enough(desktop: Page):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    def press(key: str) -> None:
+        ActionChains(desktop.driver).send_keys(key).perform()
+
+    desktop.run("document.querySelector('[data-id=\"1-F12-tanh\"]').focus()")
+    tip = desktop.soon("#tip")
+    assert "γ = " in tip
+    assert "seed 0: " in tip
+    assert "spread over seeds: " in tip
+    press(Keys.ENTER)
+    assert desktop.shown("#cell-title") == ["F12 with Tanh, 1 hidden layer"]
+    press(Keys.ESCAPE)
+    assert desktop.shown("dialog") == []
+    assert desktop.run("return document.activeElement.dataset.id") == "1-F12-tanh"
+    press(Keys.TAB)
+    assert desktop.run("return document.activeElement.matches(':focus-visible')")
+
+
+def test_a_mouse_that_rests_is_told_of_rate_and_seeds(desktop: Page):
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    target = desktop.find("#table-5 tbody tr:first-child td[data-a=tanh]:nth-child(20)")
+    desktop.run("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", target)
+    # A page that scrolls hides its tips: the mouse waits until it is still.
+    desktop.driver.execute_async_script(
+        "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))"
+    )
+    ActionChains(desktop.driver).move_to_element(target).perform()
+    tip = desktop.soon("#tip")
+    assert tip.startswith("γ = −")
+    assert "seed 0: " in tip
+    assert "5.0 s" in tip
+
+
+def test_functions_of_ones_own_open_too(desktop: Page):
+    button = desktop.find('#own-table button[data-id="own-1"]')
+    desktop.run("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", button)
+    button.click()
+    assert desktop.shown("#cell-title") == ["p*tan(q*x + r) with ReLU, 1 hidden layer"]
+    assert len(desktop.shown("#cell-rates tr")) == 6
+    assert sum("chance" in text for text in desktop.shown("#cell-rates td")) == 3
+
+
+def test_tables_have_real_headings(desktop: Page):
+    bare = "return [...document.querySelectorAll('th:not([scope])')].length"
+    assert desktop.run(bare) == 0
+    unnamed = "e => !(e.textContent || e.ariaLabel || e.labels?.length)"
+    assert (
+        desktop.run(f"return [...document.querySelectorAll('button, input')].filter({unnamed}).length") == 0
+    )
+    assert desktop.run("return [...document.querySelectorAll('svg[role=img]')].every(e => e.ariaLabel)")

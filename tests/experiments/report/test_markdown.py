@@ -1,0 +1,166 @@
+"""The report as Markdown, and the numbers that it has beyond the page's."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ftnn.experiments import Store
+from ftnn.experiments.grid.exchange import export
+from ftnn.experiments.grid.registry import TABLES
+from ftnn.experiments.report import collect, markdown, page, write_report
+from tests.experiments import stored
+from tests.experiments.quick import import_file
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "s.sqlite") as opened:
+        yield opened
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """All tables: rows of cells, without the line below the header; each must be a table to Markdown."""
+    found: list[list[list[str]]] = []
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in block.splitlines()]
+        assert all(re.fullmatch(r":?-+:?", cell) for cell in rows[1]), block[:200]
+        assert {len(row) for row in rows} == {len(rows[0])}, block[:200]
+        found.append([rows[0], *rows[2:]])
+    return found
+
+
+def under(text: str, heading: str) -> str:
+    """The part of a document below a heading."""
+    part = text.split(f"\n## {heading}\n", 1)[1]
+    return part.split("\n## ", 1)[0] + "\n"
+
+
+def test_every_table_of_a_whole_grid_is_one(tmp_path: Path):
+    path = tmp_path / "whole.sqlite"
+    stored.whole_grid(path)
+    with Store(path) as store:
+        text = markdown(collect(store))
+    found = tables(text)
+    assert [len(tables(under(text, f"{n} hidden layer{'s'[: n > 1]}"))[0]) for n in (1, 5, 10)] == [61] * 3
+    assert [len(tables(under(text, f"Every γ, {n} hidden layer{'s'[: n > 1]}"))[0]) for n in (1, 5, 10)] == [
+        61
+    ] * 3
+    assert len(tables(under(text, "Where the paper failed"))[0]) == 21
+    assert (
+        sum(int(row[1]) for row in tables(under(text, "How the differences are distributed"))[0][1:]) == 160
+    )
+    assert len(found) >= 14
+    assert not re.search(r"\n\n\n", text)
+    assert "{" not in text
+
+
+def test_an_empty_store_has_the_papers_numbers_only(store: Store):
+    text = markdown(collect(store))
+    tables(text)
+    assert "| F03 | Logistic | 0 | 97.98 | · | | 98.04 | · | | |" in text
+    assert "## Seeds" not in text
+    assert "| all | 0 of 180 | 0 |" in text
+
+
+def test_cells_that_are_far_off_come_with_what_other_runs_say(store: Store):
+    for seed, ft in ((0, 94.0), (1, 96.2), (2, None)):
+        stored.cell(
+            store, "F03", "logistic", 1, 0.0, lwt=ft, ft=ft, seed=seed, failed=None if ft else "× it is"
+        )
+    stored.cell(store, "F03", "logistic", 1, -1.0, lwt=97.0, ft=97.5)
+    report = collect(store)
+    (far,) = report.summary.far
+    assert far.evidence == "seeds 1: 96.20, 2: ×; γ = -1: 97.50 (paper 97.86)"
+    assert tables(under(markdown(report), "Cells more than 1 point off"))[0][1] == [
+        *("1", "F03", "Logistic", "0", "98.04", "94.00", "−4.04"),
+        far.evidence,
+    ]
+
+
+def test_depths_and_rates_are_counted_each_for_itself(store: Store):
+    for gamma, ft in ((0, 98.0), (-1, 97.0), (-2, None)):
+        stored.cell(store, "F03", "logistic", 1, float(gamma), lwt=ft, ft=ft, failed=None if ft else "no")
+    stored.cell(store, "F11", "relu", 1, 0.0, lwt=50.0, ft=55.0)  # the paper failed at every γ
+    stored.cell(store, "F11", "relu", 1, -1.0, lwt=None, ft=None, failed="no")
+    stored.cell(store, "F01", "tanh", 5, -3.0, lwt=90.0, ft=90.0)
+    one, five, ten = collect(store).summary.depths
+    assert (one.compared, one.median, one.within) == (1, pytest.approx(0.04), 1)
+    assert (one.rates.done, one.rates.paper_only, one.rates.ours_only, one.rates.both_failed) == (5, 1, 1, 1)
+    assert one.rates.median == pytest.approx((0.04 + 0.86) / 2)
+    assert (five.compared, five.within, five.rates.done) == (1, 0, 1)
+    assert (ten.compared, ten.median, ten.rates.median) == (0, None, None)
+
+
+def test_seeds_are_summed_up(store: Store):
+    for seed, ft in ((0, 98.0), (1, 98.1), (2, 97.8)):
+        stored.cell(store, "F03", "logistic", 1, 0.0, lwt=ft, ft=ft, seed=seed)  # paper: 98.04
+    for seed, ft in ((0, 90.0), (1, 90.2)):
+        stored.cell(store, "F01", "relu", 1, -2.0, lwt=ft, ft=ft, seed=seed)  # paper: 96.73
+    stored.cell(store, "F02", "relu", 1, -1.0, lwt=96.0, ft=96.0)  # one seed only
+    seeds = collect(store).seeds
+    assert [(each.function, each.shown and each.shown.spread) for each in seeds.cells] == [
+        ("F01", pytest.approx(0.2)),
+        ("F03", pytest.approx(0.3)),
+    ]
+    assert seeds.median == pytest.approx(0.25)
+    assert seeds.inside == 1
+    assert [(each.seed, each.cells, each.failed, each.median) for each in seeds.by_seed] == [
+        (0, 2, 0, pytest.approx((0.04 + 6.73) / 2)),
+        (1, 2, 0, pytest.approx((0.06 + 6.53) / 2)),
+        (2, 1, 0, pytest.approx(0.24)),
+    ]
+
+
+def test_other_settings_stand_beside_the_usual_ones(store: Store):
+    # FT of the paper, of ours, and of ours with fewer images
+    for function, gamma, usual, fewer in (
+        ("F03", 0.0, 98.30, 98.06),  # 98.04
+        ("F07", 0.0, 98.11, None),  # 97.99
+        ("F12", -2.0, 97.08, 95.08),  # 97.08
+    ):
+        stored.cell(store, function, "logistic", 1, gamma, lwt=90.0, ft=usual)
+        failed = None if fewer else "it is ×"
+        stored.cell(
+            store, function, "logistic", 1, gamma, lwt=90.0, ft=fewer, failed=failed, data="mnist:50000"
+        )
+    # Not at the paper's best γ, without its usual twin, at a depth that the paper has not:
+    stored.cell(store, "F03", "logistic", 1, -1.0, lwt=90.0, ft=90.0, data="mnist:50000")
+    stored.cell(store, "F04", "logistic", 1, 0.0, lwt=90.0, ft=90.0, data="mnist:50000")
+    stored.cell(store, "F03", "logistic", 3, 0.0, lwt=90.0, ft=90.0)
+    report = collect(store)
+    (found,) = report.settings
+    assert (found.setting, found.layers, found.cells) == ("mnist:50000", 1, 3)
+    assert tables(under(markdown(report), "Other settings"))[0][1] == [
+        *("`mnist:50000`", "1", "3", "1 (0)"),
+        *("1.01 (0.12)", "−0.99 (+0.12)", "1 (1)", "1 (3)"),
+    ]
+    assert "−0.99 (+0.12)" in page(report)
+    times = [(each.function, each.setting, each.total) for each in report.times.functions]
+    assert times[:2] == [("F03", "", 10.0), ("F07", "", 5.0)]
+    assert ("F03", "mnist:50000", 10.0) in times
+
+
+def test_a_store_of_exported_tables_gives_the_same(tmp_path: Path):
+    stored.whole_grid(tmp_path / "a.sqlite")
+    with Store(tmp_path / "a.sqlite") as first, Store(tmp_path / "b.sqlite") as second:
+        stored.cell(first, "F03", "logistic", 1, 0.0, lwt=97.9, ft=98.05, data="mnist:50000")
+        stored.cell(first, "p*tan(q*x)", "relu", 1, 0.0, lwt=1.0, ft=90.0)
+        for what in TABLES:
+            export(first, tmp_path / f"{what}.csv", what)
+            import_file(second, tmp_path / f"{what}.csv")
+        write_report(first, tmp_path / "a.md")
+        write_report(second, tmp_path / "b.md")
+    assert (tmp_path / "a.md").read_text() == (tmp_path / "b.md").read_text()
+
+
+def test_the_committed_tables_are_those_of_the_committed_results(tmp_path: Path):
+    with Store(tmp_path / "results.sqlite") as store:
+        for file in sorted((ROOT / "results").glob("*.csv")):
+            import_file(store, file)
+        made = markdown(collect(store))
+    kept = (ROOT / "docs" / "reproduction-tables.md").read_text("utf-8")
+    assert made == kept, "write it anew: CONTRIBUTING.md says how"

@@ -1,0 +1,450 @@
+"""Compiled epochs do what plain torch does, step by step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import ftnn
+from ftnn.errors import FtnnError
+from ftnn.formula import Function
+from ftnn.kernels import transfer
+from ftnn.kernels.codegen.target import DType
+from ftnn.kernels.program import program_of, signature
+from ftnn.training.compiled import epoch
+from ftnn.training.compiled import network as compiled_network
+from ftnn.training.compiled.buffers import Activation, Loss, Samples, Shape
+from ftnn.training.compiled.network import LINEAR, CompiledNetwork
+
+Array = np.ndarray[Any, np.dtype[Any]]
+FUNCTIONS = [name for name in ftnn.catalogue if name != "memory"]
+ACTIVATIONS: tuple[Activation, ...] = ("logistic", "relu", "tanh")
+LOSSES: tuple[Loss, ...] = ("softmax", "squared")
+ACTIVATE = {"logistic": torch.sigmoid, "relu": torch.relu, "tanh": torch.tanh}
+
+
+class Oracle:
+    """The same network in float64 torch: the reference's functions, torch's activations, loss, autograd."""
+
+    def __init__(
+        self,
+        functions: Sequence[Function],
+        sizes: Sequence[int],
+        activation: Activation,
+        loss: Loss,
+        seed: int = 0,
+    ):
+        self.random = np.random.default_rng(seed)
+        self.activation: Activation = activation
+        self.loss: Loss = loss
+        pairs = list(pairwise(sizes))
+        kinds = [*functions, LINEAR.function]
+        self.shapes = [
+            Shape(LINEAR if f is LINEAR.function else program_of(*signature(f)), n, m)
+            for f, (n, m) in zip(kinds, pairs, strict=True)
+        ]
+        self.matrices = [
+            [torch.from_numpy(self._drawn(f, name, n, m)) for name in (*f.parameters, *f.constants)]
+            for f, (n, m) in zip(kinds, pairs, strict=True)
+        ]
+        self.biases = [torch.from_numpy(self.random.normal(0, 0.1, m)) for m in sizes[1:]]
+
+    def _drawn(self, function: Function, name: str, n: int, m: int) -> Array:
+        if name in function.constants:
+            return self.random.choice(function.choices[name], (n, m))
+        low, high = (-0.5, 0.5) if function is LINEAR.function else function.init[name]
+        return self.random.uniform(low, high, (n, m))
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        trained = [m[: len(s.program.parameters)] for s, m in zip(self.shapes, self.matrices, strict=True)]
+        return [*(t for part in trained for t in part), *self.biases]
+
+    def outputs(self, x: Array, upto: int | None = None) -> Tensor:
+        h, last = torch.from_numpy(x), len(self.shapes) - 1
+        for n, (shape, matrices, bias) in enumerate(
+            zip(self.shapes, self.matrices, self.biases, strict=True)
+        ):
+            h = transfer(shape.program.function, h, matrices, "reference") + bias
+            if n < last:
+                h = ACTIVATE[self.activation](h)
+            if n + 1 == upto:
+                break
+        return h
+
+    def step(self, data: Data, rows: Array, rate: float, clip: float | None) -> float:
+        parameters = self.parameters
+        for p in parameters:
+            p.requires_grad_()
+        out = self.outputs(data.x[rows])
+        if self.loss == "softmax":
+            losses = torch.nn.functional.cross_entropy(
+                out, torch.from_numpy(data.labels[rows]), reduction="none"
+            )
+        else:
+            losses = 0.5 * (out - torch.from_numpy(data.targets[rows])).square().sum(1)
+        if data.weights is not None:
+            losses = losses * torch.from_numpy(data.weights[rows])
+        total = losses.sum()
+        grads = torch.autograd.grad(total, parameters)
+        with torch.no_grad():
+            for p, g in zip(parameters, grads, strict=True):
+                p -= rate / len(rows) * (g if clip is None else g.clamp(-clip, clip))
+                p.requires_grad_(False)
+        return float(total.detach()) / len(rows)
+
+    def network(self, batch_size: int, dtype: DType = "float64") -> CompiledNetwork:
+        """The compiled network, with this one's parameters."""
+        network = CompiledNetwork(self.shapes, self.activation, self.loss, dtype, batch_size)
+        for layer, matrices, bias in zip(network.layers, self.matrices, self.biases, strict=True):
+            layer.load([m.numpy() for m in matrices], bias.numpy())
+        return network
+
+    def assert_same(self, network: CompiledNetwork, rtol: float = 1e-10) -> None:
+        found = [layer.read() for layer in network.layers]
+        flat = [
+            m for (ms, _), s in zip(found, self.shapes, strict=True) for m in ms[: len(s.program.parameters)]
+        ]
+        for one, other in zip([*flat, *(bias for _, bias in found)], self.parameters, strict=True):
+            wanted = other.detach().numpy()
+            np.testing.assert_allclose(
+                one, wanted, rtol=rtol, atol=rtol * max(float(np.abs(wanted).max()), 1e-3)
+            )
+
+
+class Data:
+    """Samples of which a share of the numbers is zero, with labels and targets."""
+
+    def __init__(self, count: int, features: int, outputs: int, density: float, *, weighted: bool = False):
+        random = np.random.default_rng(5)
+        self.x = random.normal(size=(count, features))
+        self.x[random.random((count, features)) >= density] = 0
+        self.labels = random.integers(outputs, size=count)
+        self.targets = random.normal(size=(count, outputs))
+        self.weights = random.uniform(0, 2, count) if weighted else None
+        self.order = random.permutation(count)
+
+    def wanted(self) -> dict[str, Any]:
+        return {"labels": self.labels, "targets": self.targets, "weights": self.weights}
+
+
+def compare(
+    oracle: Oracle,
+    data: Data,
+    batch_size: int,
+    *,
+    rate: float = 0.05,
+    clip: float | None = None,
+    steps: int = 4,
+) -> None:
+    """After each of some steps, parameters and loss are the same."""
+    network, samples = oracle.network(batch_size), Samples.of(data.x, "float64")
+    for n in range(min(steps, -(-len(data.order) // batch_size))):
+        rows = data.order[n * batch_size : (n + 1) * batch_size]
+        done = network.train(samples, rows, rate=rate, clip=clip, **data.wanted())
+        loss = oracle.step(data, rows, rate, clip)
+        assert done.finite
+        np.testing.assert_allclose(done.losses, [loss], rtol=1e-10)
+        oracle.assert_same(network)
+
+
+def functions(*names: str) -> list[Function]:
+    return [ftnn.catalogue[name] if name in ftnn.catalogue else Function(name) for name in names]
+
+
+# ---- against torch
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_trains_as_in_torch(name: str):
+    n = FUNCTIONS.index(name)
+    activation, loss = ACTIVATIONS[n % 3], LOSSES[n % 2]
+    compare(Oracle(functions(name, name), (23, 17, 3, 4), activation, loss), Data(18, 23, 4, 0.3), 5)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("density", [0.2, 1.0])
+def test_activations_losses_and_densities(activation: Activation, loss: Loss, density: float):
+    oracle = Oracle(functions("F12", "F09", "F16"), (20, 19, 18, 17, 3), activation, loss)
+    compare(oracle, Data(40, 20, 3, density, weighted=True), 16)
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 16, 33, 100])
+def test_batch_sizes_and_a_short_last_batch(batch_size: int):
+    """The last mini-batch has one sample, or is all there is."""
+    data = Data(max(2 * batch_size + 1, 67), 17, 3, 0.4)
+    compare(Oracle(functions("F16"), (17, 33, 3), "relu", "softmax"), data, batch_size, steps=3)
+
+
+def test_a_short_last_batch_in_one_call():
+    oracle, data = Oracle(functions("F16"), (17, 9, 3), "tanh", "softmax"), Data(21, 17, 3, 0.4)
+    network = oracle.network(8)
+    done = network.train(Samples.of(data.x, "float64"), data.order, rate=0.1, **data.wanted())
+    losses = [oracle.step(data, data.order[n : n + 8], 0.1, None) for n in (0, 8, 16)]
+    np.testing.assert_allclose(done.losses, losses, rtol=1e-10)
+    oracle.assert_same(network)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 1, 17, 2), (129, 3, 1), (1, 129, 3), (17, 129, 17)])
+def test_odd_widths(sizes: tuple[int, ...]):
+    oracle = Oracle(functions("F12", "F16")[: len(sizes) - 2], sizes, "tanh", "squared")
+    compare(oracle, Data(20, sizes[0], sizes[-1], 0.4), 7)
+
+
+@pytest.mark.parametrize("clip", [1e-3, 0.05, 1000.0])
+def test_the_clip_limits_each_sum_over_the_mini_batch(clip: float):
+    compare(
+        Oracle(functions("F03", "F12"), (18, 17, 9, 3), "tanh", "squared"),
+        Data(30, 18, 3, 0.4),
+        10,
+        clip=clip,
+    )
+
+
+@pytest.mark.parametrize("density", [0.2, 1.0])
+def test_a_matrix_of_several_kinds(density: float):
+    mixed = ftnn.Mixed(["F12", "F03", "F08", "p*rect(q*x + r)"]).function
+    compare(Oracle([mixed, mixed], (19, 17, 5, 3), "relu", "softmax"), Data(24, 19, 3, density), 8)
+
+
+def test_functions_of_all_shapes():
+    for formula in (
+        "where(x > 0, p*x, q*x)",
+        "g*x",
+        "p*(cosh(q*x) - 1) + (q*x - r)",
+        "p*exp(-1/abs(x))",
+        "p*x*abs(x)**0.5",
+    ):
+        compare(Oracle(functions(formula), (20, 9, 3), "logistic", "softmax"), Data(18, 20, 3, 0.3), 6)
+
+
+def test_predictions_of_every_layer():
+    oracle, data = Oracle(functions("F12", "F09"), (20, 17, 9, 3), "relu", "softmax"), Data(37, 20, 3, 0.3)
+    network, samples = oracle.network(8), Samples.of(data.x, "float64")
+    for upto in (1, 2, 3, None):
+        np.testing.assert_allclose(
+            network.predict(samples, upto), oracle.outputs(data.x, upto), rtol=1e-10, atol=1e-12
+        )
+
+
+def test_right_answers_are_counted_before_their_own_update():
+    oracle, data = Oracle(functions("F03"), (17, 9, 3), "tanh", "softmax"), Data(30, 17, 3, 1.0)
+    expected = int((oracle.outputs(data.x).argmax(1).numpy() == data.labels).sum())
+    done = oracle.network(30).train(Samples.of(data.x, "float64"), data.order, rate=5.0, **data.wanted())
+    assert done.right == expected
+
+
+def test_float32_follows_float64():
+    oracle, data = Oracle(functions("F12", "F16"), (40, 33, 17, 5), "tanh", "softmax"), Data(96, 40, 5, 0.3)
+    network, samples = oracle.network(16, "float32"), Samples.of(data.x, "float32")
+    for n in range(0, 96, 16):
+        done = network.train(samples, data.order[n : n + 16], rate=0.1, clip=1000.0, **data.wanted())
+        np.testing.assert_allclose(
+            done.losses, [oracle.step(data, data.order[n : n + 16], 0.1, 1000.0)], rtol=1e-4
+        )
+    oracle.assert_same(network, rtol=1e-4)
+
+
+# ---- chunks
+
+
+def trained(network: CompiledNetwork) -> list[Array]:
+    return [a.copy() for layer in network.layers for a in (*layer.matrices, layer.bias)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("formula", ["F12", "F08", "p/(x + q)"])
+def test_chunks_do_not_change_a_bit(dtype: DType, formula: str):
+    oracle, data = Oracle(functions(formula), (20, 17, 3), "relu", "softmax"), Data(101, 20, 3, 0.3)
+    samples = Samples.of(data.x, dtype)
+    whole, pieces = oracle.network(4, dtype), oracle.network(4, dtype)
+    first = whole.train(samples, data.order, rate=0.01, **data.wanted())
+    chunks = list(pieces.train_in_chunks(samples, data.order, rate=0.01, **data.wanted()))
+    assert len(chunks) > 1
+    assert np.array_equal(np.concatenate([c.losses for c in chunks]), first.losses)
+    assert sum(c.right for c in chunks) == first.right
+    assert all(np.array_equal(a, b) for a, b in zip(trained(whole), trained(pieces), strict=True))
+
+
+def test_the_same_start_gives_the_same_bits():
+    oracle, data = Oracle(functions("F12"), (20, 17, 3), "relu", "softmax"), Data(64, 20, 3, 0.3)
+    results: list[list[Array]] = []
+    for _ in range(2):
+        network = oracle.network(16, "float32")
+        network.train(Samples.of(data.x, "float32"), data.order, rate=0.1, **data.wanted())
+        results.append(trained(network))
+    assert all(np.array_equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("seconds", [0.9, 0.25, 0.01, 1e-4])
+def test_python_looks_up_within_a_second(seconds: float, monkeypatch: pytest.MonkeyPatch):
+    """However long a mini-batch takes, if it takes less than a second; and though they become slower."""
+    oracle = Oracle(functions("F12"), (20, 17, 3), "relu", "softmax")
+    network, clock, seen = oracle.network(4), [0.0], list[Array]()
+
+    def train(samples: Any, order: Array, **settings: Any) -> Any:
+        batches = -(-len(order) // 4)
+        slower = 3 if seconds < 0.3 and len(seen) > 5 else 1
+        clock[0] += batches * seconds * slower
+        seen.append(order)
+        return SimpleNamespace(finite=True)
+
+    monkeypatch.setattr(network, "train", train)
+    monkeypatch.setattr(compiled_network, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    order, last = np.arange(40_001), 0.0
+    for _ in network.train_in_chunks(None, order):  # pyright: ignore[reportArgumentType]
+        assert clock[0] - last <= 1.0
+        clock[0] += 100.0  # what is done with a chunk is not its own time
+        last = clock[0]
+    assert np.array_equal(np.concatenate(seen), order)
+    if seconds < 0.01:
+        assert len(seen) < 40
+
+
+# ---- what is not finite
+
+
+def test_a_loss_that_is_not_finite_ends_training_and_that_batch_updates_nothing():
+    kinds: list[tuple[Activation, Loss]] = [("relu", "softmax"), ("tanh", "squared")]
+    for activation, loss in kinds:
+        oracle, data = Oracle(functions("F03"), (20, 9, 3), activation, loss), Data(40, 20, 3, 0.3)
+        bad = data.order[20]
+        data.x[bad, 4] = math.nan
+        network, samples = oracle.network(8), Samples.of(data.x, "float64")
+        done = network.train(samples, data.order, rate=0.1, **data.wanted())
+        assert not done.finite
+        assert len(done.losses) == 3
+        assert np.isfinite(done.losses).tolist() == [True, True, False]
+        for n in (0, 8):
+            oracle.step(data, data.order[n : n + 8], 0.1, None)
+        oracle.assert_same(network)
+        assert len(list(network.train_in_chunks(samples, data.order[16:], rate=0.1, **data.wanted()))) == 1
+        oracle.assert_same(network)
+
+
+def compressed(x: Array) -> Samples:
+    """Held by rows, however few zeros there are."""
+    rows, columns = np.nonzero(x)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(x)))])
+    return Samples(
+        len(x), x.shape[1], np.empty((0, x.shape[1])), starts, columns.astype(np.int32), x[rows, columns]
+    )
+
+
+@pytest.mark.parametrize("formula", ["p/x", "p*log(abs(x))", "p*x**(-2)", "p/tanh(q*x)"])
+def test_functions_that_are_not_finite_at_zero(formula: str):
+    """Right as long as no input is zero; and at the first that is, training ends."""
+    oracle, data = Oracle(functions(formula), (17, 9, 3), "relu", "softmax"), Data(32, 17, 3, 1.0)
+    network, samples = oracle.network(8), compressed(data.x)
+    done = network.train(samples, data.order, rate=0.001, **data.wanted())
+    for n in range(0, 32, 8):
+        oracle.step(data, data.order[n : n + 8], 0.001, None)
+    assert done.finite
+    oracle.assert_same(network, 1e-8)
+
+    data.x[data.order[9], [3, 5]] = 0
+    samples = compressed(data.x)
+    done = network.train(samples, data.order, rate=0.001, **data.wanted())
+    oracle.step(data, data.order[:8], 0.001, None)
+    assert not done.finite
+    assert len(done.losses) == 2
+    oracle.assert_same(network, 1e-8)
+    assert np.array_equal(np.isfinite(network.predict(samples)), oracle.outputs(data.x).isfinite().numpy())
+
+
+def test_outputs_of_a_pole_are_only_those_of_its_own_samples():
+    oracle, data = Oracle(functions("p/x"), (17, 9, 3), "tanh", "squared"), Data(24, 17, 3, 0.97)
+    network = oracle.network(8)
+    np.testing.assert_allclose(
+        network.predict(compressed(data.x), 1), oracle.outputs(data.x, 1), rtol=1e-9, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("width", [9, 18])
+def test_an_infinite_slope_at_a_silent_relu_is_no_error(width: int):
+    """√x has one at 0, and torch's ReLU lets nothing through there; be its zeros skipped (18) or not (9)."""
+    oracle = Oracle([*functions("F03"), Function("p*sqrt(x)")], (17, width, 5, 3), "relu", "squared")
+    compare(oracle, Data(20, 17, 3, 0.5), 5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_error_below_the_normal_numbers_is_none(dtype: DType):
+    """Of two logistic units the first is so far out that its slope is no normal number."""
+    least = float(np.finfo(dtype).tiny)
+    network = CompiledNetwork([Shape(LINEAR, 1, 2), Shape(LINEAR, 2, 1)], "logistic", "squared", dtype, 1)
+    network.layers[0].load([np.array([[math.log(least) - 2, math.log(least) + 2]])], None)
+    network.layers[1].load([np.ones((2, 1))], None)
+    samples = Samples.of(np.ones((1, 1)), dtype)
+    far, near = network.predict(samples, 1)[0]
+    assert 0 < far < least < near
+    network.train(samples, np.arange(1), rate=1.0, targets=np.full((1, 1), -1.0))
+    (_, (far, near)) = network.layers[0].read()
+    assert far == 0
+    assert near < 0
+
+
+# ---- what is refused
+
+
+def test_numbers_that_would_be_looked_up_elsewhere_are_refused():
+    oracle, data = Oracle(functions("F03"), (17, 9, 3), "relu", "softmax"), Data(20, 17, 3, 1.0)
+    network, samples = oracle.network(8), Samples.of(data.x, "float64")
+    good = data.wanted()
+    cases: list[tuple[list[int], dict[str, Any]]] = [
+        ([0, 20], {}),
+        ([-1], {}),
+        ([0], {"labels": data.labels + 1}),
+        ([0], {"labels": data.labels[:5]}),
+        ([0], {"labels": None}),
+        ([0], {"weights": np.ones(3)}),
+    ]
+    for order, wrong in cases:
+        with pytest.raises(FtnnError):
+            network.train(samples, np.array(order), rate=0.1, **{**good, **wrong})
+    with pytest.raises(FtnnError):
+        network.train(Samples.of(data.x[:, 1:], "float64"), np.arange(3), rate=0.1, **good)
+    with pytest.raises(FtnnError):
+        network.predict(Samples.of(data.x[:, 1:], "float64"))
+    squared = Oracle(functions("F03"), (17, 9, 3), "relu", "squared").network(8)
+    for targets in (None, data.targets[:, :2], data.targets[:9]):
+        with pytest.raises(FtnnError):
+            squared.train(samples, np.arange(3), rate=0.1, targets=targets)
+    for size in (0, 1025):
+        with pytest.raises(FtnnError, match="1 to 1024"):
+            Oracle(functions("F03"), (17, 9, 3), "relu", "softmax").network(size)
+
+
+def test_arrays_of_any_kind_need_no_new_compilation():
+    oracle, data = Oracle(functions("F03"), (17, 9, 3), "relu", "softmax"), Data(20, 17, 3, 1.0)
+    network = oracle.network(8)
+    network.train(Samples.of(data.x, "float64"), data.order, rate=0.1, **data.wanted())
+    known = len(epoch.train.signatures)
+    x = data.x.astype(np.float32)[:, ::-1]
+    for array in (x, data.labels, data.order):
+        array.flags.writeable = False
+    network.train(Samples.of(x, "float64"), data.order[::2], rate=0.1, labels=data.labels.astype(np.int32))
+    network.train(Samples.of(data.x, "float64"), data.order, rate=0.1, labels=data.labels)
+    assert len(epoch.train.signatures) == known
+
+
+def test_compressed_and_dense_samples_are_the_same_ones():
+    data = Data(50, 13, 3, 0.2)
+    data.x[7] = 0
+    data.x[-1] = 0
+    found = Samples.of(data.x, "float64")
+    again = np.zeros_like(data.x)
+    for row in range(50):
+        part = slice(found.starts[row], found.starts[row + 1])
+        again[row, found.columns[part]] = found.values[part]
+    assert len(found.dense) == 0
+    assert np.array_equal(again, data.x)
+    assert np.array_equal(Samples.of(np.ones((3, 2)), "float64").dense, np.ones((3, 2)))

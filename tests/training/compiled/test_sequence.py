@@ -1,0 +1,202 @@
+"""A memory layer trained pair by pair does what the paper's equations say, written out in NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ftnn.errors import FtnnError
+from ftnn.formula import Function
+from ftnn.formula._numpy import evaluate
+from ftnn.kernels.program import program_of, signature
+from ftnn.training.compiled.buffers import Activation, Loss, Shape
+from ftnn.training.compiled.sequence import CompiledMemoryNetwork
+
+Array = np.ndarray[Any, np.dtype[Any]]
+MEMORY = Function("tanh(p*x + q*C + r)")
+
+
+class Oracle:
+    """C_t = F(x_t; C_{t-1}), y = φ(Σ C_t + b), linear output; δ of one step, as C_{t-1} counts as given."""
+
+    def __init__(
+        self, function: Function, inputs: int, hidden: int, outputs: int, activation: str, loss: str
+    ):
+        random = np.random.default_rng(1)
+        self.function, self.activation, self.loss = function, activation, loss
+        self.matrices = {n: random.uniform(-0.5, 0.5, (inputs, hidden)) for n in function.parameters}
+        self.bias = random.normal(0, 0.1, hidden)
+        self.weight, self.output_bias = (
+            random.normal(0, 0.3, (outputs, hidden)),
+            random.normal(0, 0.1, outputs),
+        )
+        self.cell = np.zeros((inputs, hidden))
+
+    def _activated(self, u: Array) -> tuple[Array, Array]:
+        """φ and its slope."""
+        if self.activation == "logistic":
+            y = 1 / (1 + np.exp(-u))
+            return y, y * (1 - y)
+        if self.activation == "tanh":
+            return np.tanh(u), 1 - np.tanh(u) ** 2
+        return np.maximum(u, 0), (u > 0).astype(float)
+
+    def step(self, x: Array, label: int, target: Array, rate: float, clip: float) -> tuple[float, bool]:
+        at = {**self.matrices, "x": x[:, None], "C": self.cell}
+        value = evaluate(self.function.expr, at)
+        slopes = {n: evaluate(self.function.slope(n), at) for n in self.function.parameters}
+        y, slope = self._activated(value.sum(0) + self.bias)
+        out = self.weight @ y + self.output_bias
+        if self.loss == "softmax":
+            shares = np.exp(out - out.max()) / np.exp(out - out.max()).sum()
+            loss, error = -np.log(shares[label]), shares - (np.arange(len(out)) == label)
+        else:
+            loss, error = 0.5 * ((out - target) ** 2).sum(), out - target
+        below = self.weight.T @ error * slope
+
+        def clipped(g: Array) -> Array:
+            return rate * np.clip(g, -clip, clip)
+
+        self.weight -= clipped(np.outer(error, y))
+        self.output_bias -= clipped(error)
+        self.bias -= clipped(below)
+        for name, found in slopes.items():
+            self.matrices[name] -= clipped(below * found)
+        self.cell = value
+        return float(loss), int(out.argmax()) == label
+
+    def network(self, dtype: Any = "float64") -> CompiledMemoryNetwork:
+        inputs, hidden = self.cell.shape
+        shape = Shape(program_of(*signature(self.function)), inputs, hidden)
+        activation: Any = self.activation
+        network = CompiledMemoryNetwork(shape, len(self.output_bias), activation, self.loss, dtype)  # pyright: ignore
+        network.load([*self.matrices.values()], self.bias, self.weight, self.output_bias)
+        return network
+
+    def assert_same(self, network: CompiledMemoryNetwork, rtol: float = 1e-10) -> None:
+        matrices, bias, weight, output_bias = network.read()
+        found = [*matrices, bias, weight, output_bias]
+        for one, other in zip(
+            found, [*self.matrices.values(), self.bias, self.weight, self.output_bias], strict=True
+        ):
+            np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol)
+
+
+def sequence(time: int, inputs: int, outputs: int) -> tuple[Array, Array, Array]:
+    random = np.random.default_rng(2)
+    return (
+        random.normal(size=(time, inputs)),
+        random.integers(outputs, size=time),
+        random.normal(size=(time, outputs)),
+    )
+
+
+@pytest.mark.parametrize("activation", ["logistic", "relu", "tanh"])
+@pytest.mark.parametrize("loss", ["softmax", "squared"])
+@pytest.mark.parametrize(
+    ("inputs", "hidden", "outputs", "time"), [(10, 16, 10, 12), (3, 17, 2, 7), (1, 1, 1, 5)]
+)
+def test_pairs_train_as_the_papers_equations_say(
+    activation: Activation, loss: Loss, inputs: int, hidden: int, outputs: int, time: int
+):
+    oracle = Oracle(MEMORY, inputs, hidden, outputs, activation, loss)
+    network = oracle.network()
+    x, labels, targets = sequence(time, inputs, outputs)
+    done = network.train(x, rate=0.1, labels=labels, targets=targets)
+    steps = [oracle.step(*pair, 0.1, np.inf) for pair in zip(x, labels, targets, strict=True)]
+    np.testing.assert_allclose(done.losses, [loss for loss, _ in steps], rtol=1e-10)
+    assert done.finite
+    if loss == "softmax":
+        assert done.right == sum(right for _, right in steps)
+    oracle.assert_same(network)
+
+
+@pytest.mark.parametrize("clip", [0.01, 0.1])
+def test_the_clip_limits_every_gradient(clip: float):
+    oracle = Oracle(MEMORY, 5, 19, 4, "logistic", "softmax")
+    network = oracle.network()
+    x, labels, targets = sequence(9, 5, 4)
+    network.train(x, rate=0.2, clip=clip, labels=labels)
+    for pair in zip(x, labels, targets, strict=True):
+        oracle.step(*pair, 0.2, clip)
+    oracle.assert_same(network)
+
+
+@pytest.mark.parametrize("pieces", [(4, 4), (3, 5), (1, 1, 6), (5, 3)])
+def test_a_pass_in_pieces_that_keeps_its_state_is_the_whole_pass(pieces: tuple[int, ...]):
+    oracle = Oracle(MEMORY, 5, 18, 4, "tanh", "squared")
+    whole, parts = oracle.network(), oracle.network()
+    x, _, targets = sequence(8, 5, 4)
+    whole.train(x, rate=0.1, targets=targets)
+    start = 0
+    for n, length in enumerate(pieces):
+        part = slice(start, start + length)
+        parts.train(x[part], rate=0.1, targets=targets[part], keep_state=n > 0)
+        start += length
+    for pair in zip(x, np.zeros(8, int), targets, strict=True):
+        oracle.step(*pair, 0.1, np.inf)
+    oracle.assert_same(whole)
+    oracle.assert_same(parts)
+
+
+def test_each_pass_starts_with_an_empty_memory():
+    oracle = Oracle(MEMORY, 5, 18, 4, "tanh", "squared")
+    network = oracle.network()
+    x, _, targets = sequence(7, 5, 4)
+    for _ in range(2):
+        network.train(x, rate=0.1, targets=targets)
+        oracle.cell[:] = 0
+        for pair in zip(x, np.zeros(7, int), targets, strict=True):
+            oracle.step(*pair, 0.1, np.inf)
+        oracle.cell = np.zeros((5, 18))
+    oracle.assert_same(network)
+
+
+@pytest.mark.parametrize("formula", ["p*sin(q*x + C) + r", "logistic(p*C)*q*x", "p*C + q*x"])
+def test_other_memory_functions(formula: str):
+    oracle = Oracle(Function(formula), 4, 9, 3, "logistic", "softmax")
+    network = oracle.network()
+    x, labels, targets = sequence(6, 4, 3)
+    network.train(x, rate=0.1, labels=labels)
+    for pair in zip(x, labels, targets, strict=True):
+        oracle.step(*pair, 0.1, np.inf)
+    oracle.assert_same(network)
+
+
+def test_float32_follows_float64():
+    oracle = Oracle(MEMORY, 10, 37, 10, "logistic", "softmax")
+    network = oracle.network("float32")
+    x, labels, targets = sequence(20, 10, 10)
+    done = network.train(x, rate=0.1, labels=labels)
+    losses = [oracle.step(*pair, 0.1, np.inf)[0] for pair in zip(x, labels, targets, strict=True)]
+    np.testing.assert_allclose(done.losses, losses, rtol=1e-4)
+    oracle.assert_same(network, 1e-4)
+
+
+def test_a_loss_that_is_not_finite_ends_the_pass_and_updates_nothing():
+    oracle = Oracle(MEMORY, 3, 5, 2, "relu", "squared")
+    network = oracle.network()
+    x, _, targets = sequence(6, 3, 2)
+    x[4, 1] = np.nan
+    done = network.train(x, rate=0.1, targets=targets)
+    for pair in zip(x[:4], np.zeros(4, int), targets[:4], strict=True):
+        oracle.step(*pair, 0.1, np.inf)
+    assert not done.finite
+    assert np.isfinite(done.losses).tolist() == [True] * 4 + [False]
+    oracle.assert_same(network)
+
+
+def test_what_does_not_fit_is_refused():
+    network = Oracle(MEMORY, 3, 5, 2, "relu", "softmax").network()
+    x, labels, _ = sequence(6, 3, 2)
+    for sequence_, wanted in (
+        (x[:, :2], labels),
+        (x, labels[:3]),
+        (x, labels + 2),
+        (x, None),
+        (x[0], labels[:1]),
+    ):
+        with pytest.raises(FtnnError):
+            network.train(sequence_, rate=0.1, labels=wanted)
