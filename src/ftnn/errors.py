@@ -1,6 +1,7 @@
 """ftnn's errors: all are `FtnnError`, and each is also the built-in error it resembles."""
 
 import functools
+import re
 import unicodedata
 from collections.abc import Callable
 
@@ -37,6 +38,13 @@ class FormulaError(FtnnError, ValueError):
         self.start = start
         self.end = end
         super().__init__(f"{message}\n{self.quoted()}")
+
+    @classmethod
+    def at_name(cls, message: str, text: str, name: str) -> "FormulaError":
+        """An error at the first place where `text` has a name."""
+        place = re.search(rf"\b{re.escape(name)}\b", text)
+        start, end = place.span() if place else (0, len(text))
+        return cls(message, text=text, start=start, end=end)
 
     def quoted(self, columns: int = _COLUMNS) -> str:
         """Two lines: the text, cut to about `columns` around the place, and carets under the place."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
@@ -17,7 +16,9 @@ from ftnn.bench._rows import Row, timed
 from ftnn.bench._systems import EAGER, FTNN, Systems
 from ftnn.data import pi_digits
 from ftnn.nn import Memory
-from ftnn.training._engine_compiled import shape_of
+from ftnn.training._engine_compiled import load, shape_of
+from ftnn.training._losses import loss_formula
+from ftnn.training.compiled.buffers import Samples, Targets
 from ftnn.training.compiled.sequence import CompiledMemoryNetwork
 
 DIGITS = 10
@@ -55,15 +56,15 @@ def _task(size: MemorySize) -> _Task:
 
 def compiled_epochs(task: _Task) -> Burst:
     """A step is an epoch."""
-    network = CompiledMemoryNetwork(shape_of(task.memory), DIGITS, "logistic", "softmax")
-    with torch.no_grad():
-        matrices = [np.asarray(m) for m in task.memory.matrices()]
-        network.load(matrices, None, np.asarray(task.output.weight), np.asarray(task.output.bias))
-    sequence, labels = task.x.numpy(), task.labels.numpy()
+    network = CompiledMemoryNetwork(shape_of(task.memory, "logistic"), DIGITS, loss_formula("softmax"))
+    for compiled, layer in zip(network.layers, (task.memory, task.output), strict=True):
+        load(compiled, layer)
+    sequence = Samples.of(task.x.numpy(), "float32")
+    labels = Targets.labels(task.labels.numpy(), DIGITS, sequence.count, "float32", None)
 
     def burst(first: int, steps: int) -> None:
         for _ in range(steps):
-            network.train(sequence, rate=RATE, labels=labels)
+            network.train_sequence(sequence, labels, rate=RATE)
 
     return burst
 

@@ -12,8 +12,11 @@ from ftnn.bench._data import Data, samples
 from ftnn.bench._measure import Burst
 from ftnn.errors import FtnnError
 from ftnn.nn import Transfer
-from ftnn.training._engine_compiled import compiled_network
+from ftnn.training._engine_compiled import load, shape_of
+from ftnn.training._losses import loss_formula
 from ftnn.training._optimizers import MakeOptimizer
+from ftnn.training.compiled.buffers import Targets
+from ftnn.training.compiled.network import CompiledNetwork
 
 RATE = 0.01
 """Small, so that no function leaves the range it starts in while it is measured."""
@@ -60,13 +63,15 @@ def compiled_epoch(model: nn.Sequential, data: Data, batch: int) -> Burst:
     hidden, _, output = model
     assert isinstance(hidden, Transfer)
     assert isinstance(output, nn.Linear)
-    network, inputs = compiled_network([hidden], output, "logistic", "softmax", batch), samples(data)
+    shapes = [shape_of(hidden, "logistic"), shape_of(output)]
+    network, inputs = CompiledNetwork(shapes, loss_formula("softmax"), batch_size=batch), samples(data)
+    for compiled, layer in zip(network.layers, (hidden, output), strict=True):
+        load(compiled, layer)
+    targets = Targets.labels(data.labels, output.out_features, inputs.count, "float32", None)
 
     def burst(first: int, steps: int) -> None:
         at = data.start(first, steps, batch)
-        steps_done = network.train(
-            inputs, data.order[at : at + steps * batch], rate=RATE, clip=CLIP, labels=data.labels
-        )
+        steps_done = network.train(inputs, targets, data.order[at : at + steps * batch], rate=RATE, clip=CLIP)
         if not steps_done.finite:  # an epoch that stopped early would look fast
             raise FtnnError("the loss was not finite while it was measured")
 

@@ -19,7 +19,7 @@ from ftnn.estimators._parameters import DTYPES, SETTINGS, AnyFunction, value_err
 from ftnn.estimators._samples import Samples, checked
 from ftnn.estimators._stopping import Stopping
 from ftnn.nn import Activation, Network
-from ftnn.nn._network import ACTIVATIONS
+from ftnn.nn._activations import activation_formula
 from ftnn.training import Epoch, History, initialise
 from ftnn.training import fit as train
 from ftnn.training._engine import EngineName
@@ -243,9 +243,9 @@ def _forward(network: Network, x: Tensor) -> Tensor:
     little; so what is predicted for a sample does not depend on the samples beside it.
     """
     dtype = network.output.weight.dtype
-    for layer in network.layers:
+    for layer, activation in zip(network.layers, network.activations, strict=True):
         by_product = layer.function.plan.kind == "gemm"
-        x = ACTIVATIONS[network.activation](_in_float64(layer, x) if by_product else layer(x.to(dtype)))
+        x = activation_formula(activation)(_in_float64(layer, x) if by_product else layer(x.to(dtype)))
     return _in_float64(network.output, x)
 
 

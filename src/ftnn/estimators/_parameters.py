@@ -13,7 +13,7 @@ import torch
 
 from ftnn.errors import FtnnError
 from ftnn.formula import Function, Mixed
-from ftnn.nn._network import ACTIVATIONS
+from ftnn.nn._activations import activation_formula
 from ftnn.training._checks import one_of, quoted, real, whole
 from ftnn.training._engine import EngineName
 from ftnn.training._settings import Settings
@@ -52,10 +52,15 @@ def _functions(name: str, value: Any) -> None:
         )
 
 
+def _activations(name: str, value: Any) -> None:
+    for activation in value if isinstance(value, list | tuple) else [value]:
+        activation_formula(activation)
+
+
 _CHECKS: dict[str, Callable[[str, Any], object]] = {
     "function": _functions,
     "hidden_layer_sizes": _widths,
-    "activation": partial(one_of, allowed=tuple(ACTIVATIONS)),
+    "activation": _activations,
     "epochs": partial(whole, least=1),
     "fine_tuning_epochs": partial(whole, least=0),
     "engine": partial(one_of, allowed=get_args(EngineName)),

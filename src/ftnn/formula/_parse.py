@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import warnings
+from collections.abc import Collection
 from difflib import get_close_matches
 from functools import reduce
 
@@ -69,7 +70,7 @@ _FORBIDDEN: dict[type[ast.AST], str] = {
 _ARITHMETIC = frozenset(("add", "sub", "mul", "div", "pow", "neg"))
 
 
-def parse(text: str, *, limited: bool = True, rule: bool = False) -> Expr:
+def parse(text: str, *, limited: bool = True, rule: bool = False, symbols: Collection[str] = ()) -> Expr:
     """`text` as an expression, exactly as written.
 
     **Arguments:**
@@ -77,6 +78,7 @@ def parse(text: str, *, limited: bool = True, rule: bool = False) -> Expr:
     - `text`: the formula.
     - `limited`: refuse very long formulas. False only for texts that ftnn composed.
     - `rule`: whether it is a rule of the table of operations, where `where(a, …)` takes its condition as `a`.
+    - `symbols`: names that mean something else than the function of the same name, unless they are called.
 
     Raises [`ftnn.errors.FormulaError`][], which quotes the text and marks the place.
     """
@@ -106,7 +108,7 @@ def parse(text: str, *, limited: bool = True, rule: bool = False) -> Expr:
             f"the formula has {count} nodes; at most {MAX_NODES} are allowed", text=text, end=len(text)
         )
     try:
-        expr = _Reader(text, indent, rule).read(tree)
+        expr = _Reader(text, indent, rule, symbols).read(tree)
     except RecursionError:
         raise FormulaError(_TOO_DEEP, text=text, end=len(text)) from None
     # A chained comparison repeats its else branch for each comparison: nested, it would grow exponentially.
@@ -141,10 +143,11 @@ def _python(source: str, text: str, indent: int) -> ast.expr:
 class _Reader:
     """Walks Python's syntax tree; keeps the text for error messages."""
 
-    def __init__(self, text: str, indent: int, rule: bool):
+    def __init__(self, text: str, indent: int, rule: bool, symbols: Collection[str]):
         self.text = text
         self.indent = indent
         self.rule = rule
+        self.symbols = symbols
 
     def error(self, node: ast.expr, message: str) -> FormulaError:
         start = self.indent + node.col_offset
@@ -158,7 +161,7 @@ class _Reader:
             case ast.Name(id="pi"):
                 return number(math.pi)
             case ast.Name(id=name):
-                if name in FUNCTIONS:
+                if name in FUNCTIONS and name not in self.symbols:
                     raise self.error(
                         node, f"{name} is a function: write {name}(…); a parameter cannot have this name"
                     )

@@ -14,7 +14,8 @@ from ftnn.errors import FtnnError
 from ftnn.formula._expr import INPUT, ZERO, Call, Expr, folded, number, plus, postorder, substitute, symbol
 from ftnn.inspect._layers import connection_list, describe, layers_of
 from ftnn.inspect._prune import prune
-from ftnn.nn import Activation, Network
+from ftnn.nn import Network
+from ftnn.nn._activations import activation_formula
 from ftnn.nn._feed_forward import FeedForward
 
 MAX_WRITTEN = 5_000
@@ -22,7 +23,7 @@ MAX_WRITTEN = 5_000
 MAX_SHARED = 200_000
 """The same, counting parts that several units share once."""
 
-Stage = FeedForward | nn.Linear | Activation
+Stage = FeedForward | nn.Linear | str
 
 
 def network_expressions(
@@ -71,7 +72,11 @@ def _stages(module: nn.Module) -> list[Stage]:
     if isinstance(module, FeedForward | nn.Linear):
         return [module]
     if isinstance(module, Network):
-        hidden: list[Stage] = [stage for layer in module.layers for stage in (layer, module.activation)]
+        hidden: list[Stage] = [
+            stage
+            for layer, activation in zip(module.layers, module.activations, strict=True)
+            for stage in (layer, activation)
+        ]
         return [*hidden, module.output]
     if isinstance(module, nn.Sequential):
         return [stage for child in module for stage in _stages(child)]
@@ -104,7 +109,8 @@ def _size(stages: Sequence[Stage], in_features: int, shared: bool) -> float:
     sizes, total = np.ones(in_features), 0.0
     for stage in stages:
         if isinstance(stage, str):
-            sizes = sizes + 1
+            x_count, other_count = _counts(activation_formula(stage).value)
+            sizes = x_count * sizes + other_count
         elif isinstance(stage, nn.Linear):
             sizes = np.full(stage.out_features, float(np.sum(sizes + 3)))
         else:
@@ -124,7 +130,8 @@ def _size(stages: Sequence[Stage], in_features: int, shared: bool) -> float:
 def _apply(stage: Stage, units: list[Expr], digits: int | None) -> list[Expr]:
     """The outputs of a stage for the inputs `units`."""
     if isinstance(stage, str):
-        return [folded(stage, unit) for unit in units]
+        formula = activation_formula(stage).value
+        return [substitute(formula, {INPUT: unit}) for unit in units]
     if isinstance(stage, nn.Linear):
         weights = stage.weight.detach().double().cpu().numpy()
         outputs = [

@@ -130,7 +130,7 @@ def _describe_network(net: Network) -> Description:
     return {
         "in_features": net.in_features,
         "out_features": net.out_features,
-        "activation": net.activation,
+        "activation": net.activation if isinstance(net.activation, str) else list(net.activation),
         "hidden": [layer.out_features for layer in net.layers],
         "functions": [_describe_functions(layer) for layer in net.layers],
         "backends": [layer.backend for layer in net.layers],
@@ -142,7 +142,8 @@ def _describe_network(net: Network) -> Description:
 def _build_network(description: Any) -> Network:
     sizes = [_take(description, name, int) for name in ("in_features", "out_features")]
     functions = [_build_functions(function) for function in _take(description, "functions", list)]
-    activation: Any = _take(description, "activation", str)
+    one_for_all = isinstance(description, dict) and isinstance(description.get("activation"), str)
+    activation: Any = _take(description, "activation", str if one_for_all else list)
     net = Network(sizes[0], _take(description, "hidden", list), sizes[1], functions, activation)
     for layer, backend in zip(net.layers, _take(description, "backends", list), strict=True):
         if backend not in BACKENDS:

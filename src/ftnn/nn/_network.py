@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ftnn.errors import FtnnError, ShapeError
+from ftnn.errors import ShapeError
 from ftnn.formula import Function, Mixed
 from ftnn.kernels import Backend
+from ftnn.nn._activations import activation_formula, activations_for
 from ftnn.nn._connections import AnyFunction, check_input, size
 from ftnn.nn._feed_forward import FeedForward
 from ftnn.nn._memory import Memory
 from ftnn.nn._transfer import Transfer
 
-Activation = Literal["logistic", "relu", "tanh"]
-ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
-    "logistic": torch.sigmoid,
-    "relu": torch.relu,
-    "tanh": torch.tanh,
-}
 OUTPUT_RANGE = 0.1
 """The linear layer's weights start uniform in ± this."""
 
@@ -35,7 +30,8 @@ class Network(nn.Module):
     - `hidden`: the width of each hidden layer.
     - `out_features`: the number of outputs (classes, say; the softmax belongs to the loss).
     - `function`: what stands on the hidden layers' connections: one for all, or a sequence with one for each.
-    - `activation`: `"logistic"`, `"relu"` or `"tanh"`.
+    - `activation`: `"logistic"`, `"relu"`, `"tanh"` or a formula in x such as `"x*logistic(x)"`: one for all, or a
+        sequence with one for each hidden layer.
     - `device`, `dtype`, `backend`: as for [`ftnn.nn.Transfer`][].
 
     Shapes: (…, in_features) → (…, out_features).
@@ -47,7 +43,7 @@ class Network(nn.Module):
         hidden: Sequence[int],
         out_features: int,
         function: AnyFunction | Sequence[AnyFunction] = "F07",
-        activation: Activation = "tanh",
+        activation: str | Sequence[str] = "tanh",
         device: Any = None,
         dtype: torch.dtype | None = None,
         backend: Backend = "auto",
@@ -59,15 +55,14 @@ class Network(nn.Module):
             raise ShapeError(
                 f"hidden must be the width of each hidden layer, such as [128, 128], not {hidden!r}"
             ) from None
-        if activation not in ACTIVATIONS:
-            raise FtnnError(f"activation={activation!r} is not known; allowed are {', '.join(ACTIVATIONS)}")
+        self.activations = activations_for(activation, len(widths))
         one_for_all = isinstance(function, str | Function | Mixed)
         functions = [function] * len(widths) if one_for_all else list(function)
         if len(functions) != len(widths):
             raise ShapeError(f"{len(functions)} functions were given for {len(widths)} hidden layers")
         self.in_features = size("in_features", in_features)
         self.out_features = size("out_features", out_features)
-        self.activation: Activation = activation
+        self.activation = activation if isinstance(activation, str) else self.activations
         sizes = [self.in_features, *widths]
         self.hidden = nn.ModuleList(
             Transfer(n, m, f, device=device, dtype=dtype, backend=backend)
@@ -94,9 +89,8 @@ class Network(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(…, in_features) → (…, out_features), before any softmax."""
         check_input(self, x, self.output.weight.dtype)
-        activate = ACTIVATIONS[self.activation]
-        for layer in self.hidden:
-            x = activate(layer(x))
+        for layer, activation in zip(self.hidden, self.activations, strict=True):
+            x = activation_formula(activation)(layer(x))
         return self.output(x)
 
     def extra_repr(self) -> str:
@@ -110,7 +104,7 @@ class MemoryNetwork(nn.Module):
 
     - `in_features`, `hidden`, `out_features`: the numbers of inputs, hidden units and outputs.
     - `function`: a function with `C`, its own previous value.
-    - `activation`: `"logistic"`, `"relu"` or `"tanh"`.
+    - `activation`: `"logistic"`, `"relu"`, `"tanh"` or a formula in x.
     - `through_time`: False takes the previous value as given; True is back-propagation through time.
     - `device`, `dtype`: as for every torch module.
 
@@ -123,17 +117,16 @@ class MemoryNetwork(nn.Module):
         hidden: int,
         out_features: int,
         function: AnyFunction = "memory",
-        activation: Activation = "logistic",
+        activation: str = "logistic",
         through_time: bool = False,
         device: Any = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
-        if activation not in ACTIVATIONS:
-            raise FtnnError(f"activation={activation!r} is not known; allowed are {', '.join(ACTIVATIONS)}")
+        activation_formula(activation)
         self.in_features = size("in_features", in_features)
         self.out_features = size("out_features", out_features)
-        self.activation: Activation = activation
+        self.activation = activation
         width = size("hidden", hidden)
         self.memory = Memory(
             self.in_features, width, function, through_time=through_time, device=device, dtype=dtype
@@ -152,7 +145,7 @@ class MemoryNetwork(nn.Module):
         Returns the outputs, (time, batch, out_features), before any softmax, and the new state.
         """
         sums, new = self.memory(x, state)
-        return self.output(ACTIVATIONS[self.activation](sums)), new
+        return self.output(activation_formula(self.activation)(sums)), new
 
     def extra_repr(self) -> str:
         return f"activation={self.activation}"

@@ -25,8 +25,11 @@ class Steps(Protocol):
 class Engine(Protocol):
     """Some hidden layers and the linear one above them, being trained on a problem."""
 
-    def epoch(self, order: Array, rate: float) -> Iterator[Steps]:
-        """Run over the samples in this order, in chunks of a fraction of a second."""
+    def epoch(self, order: Array, rates: Array) -> Iterator[Steps]:
+        """Run over the samples in this order, with a learning rate for each mini-batch.
+
+        In chunks of a fraction of a second.
+        """
         ...
 
     def outputs(self, x: Array) -> Array:

@@ -10,8 +10,7 @@ from torch import nn
 
 from ftnn.errors import FtnnError
 from ftnn.kernels import cpu_available
-from ftnn.nn import Activation, Partial
-from ftnn.nn._connections import Connections
+from ftnn.nn import Partial
 from ftnn.nn._feed_forward import FeedForward
 from ftnn.training._checks import one_of, quoted
 from ftnn.training._engine import Engine, EngineName
@@ -20,7 +19,6 @@ from ftnn.training._engine_torch import TorchEngine
 from ftnn.training._optimizers import MakeOptimizer
 from ftnn.training._problem import Problem
 from ftnn.training._settings import Settings
-from ftnn.training.compiled import MAX_BATCH
 
 
 def choose(name: EngineName, module: nn.Module, settings: Settings, optimizer: MakeOptimizer | None) -> str:
@@ -37,19 +35,13 @@ def choose(name: EngineName, module: nn.Module, settings: Settings, optimizer: M
 def _why_not_compiled(module: nn.Module, settings: Settings, optimizer: MakeOptimizer | None) -> str:
     parameters = list(module.parameters())
     if optimizer is not None:
-        return "it is plain SGD, and an optimizer was given"
-    if settings.momentum or settings.weight_decay:
-        return "it has no momentum and no weight decay"
-    if settings.batch_size > MAX_BATCH:
-        return f"its mini-batches have at most {MAX_BATCH} samples, not {settings.batch_size}"
+        return "it has update rules of its own, and a torch optimizer was given"
     if any(p.device.type != "cpu" or p.dtype not in (torch.float32, torch.float64) for p in parameters):
         return "it computes float32 and float64 on the CPU"
     if not all(p.requires_grad for p in parameters):
         return "some parameters are frozen"
     if any(nn.utils.parametrize.is_parametrized(part) for part in module.modules()):
         return "some parameters are parametrised"
-    if any(isinstance(part, Connections) and part.bias is None for part in module.modules()):
-        return "a layer has no bias"
     if any(isinstance(part, Partial) for part in module.modules()):
         return "a layer is only partially connected"
     return "" if cpu_available() else "LLVM cannot be loaded"
@@ -59,7 +51,7 @@ def make_engine(
     name: str,
     layers: Sequence[FeedForward],
     output: nn.Linear,
-    activation: Activation,
+    activations: Sequence[str],
     problem: Problem,
     settings: Settings,
     optimizer: MakeOptimizer | None = None,
@@ -67,5 +59,5 @@ def make_engine(
 ) -> Engine:
     """`first_rate`: what the stage's learning rate begins with, even if the run is resumed at another."""
     if name == "compiled":
-        return CompiledEngine(layers, output, activation, problem, settings)
-    return TorchEngine(layers, output, activation, problem, settings, optimizer, first_rate)
+        return CompiledEngine(layers, output, activations, problem, settings)
+    return TorchEngine(layers, output, activations, problem, settings, optimizer, first_rate)

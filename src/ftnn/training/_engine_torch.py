@@ -10,23 +10,21 @@ import torch
 from torch import Tensor, nn
 
 from ftnn.errors import FtnnError
-from ftnn.nn import Activation
+from ftnn.nn._activations import activation_formula
 from ftnn.nn._feed_forward import FeedForward
-from ftnn.nn._network import ACTIVATIONS
 from ftnn.training._checkpoint import check_like
 from ftnn.training._engine import Snapshot, Steps
+from ftnn.training._losses import SOFTMAX, LossFormula
 from ftnn.training._optimizers import MakeOptimizer, make, step, trained
 from ftnn.training._outcome import classes_of
-from ftnn.training._problem import Array, Loss, Problem
+from ftnn.training._problem import Array, Problem
 from ftnn.training._settings import Settings
 
 
-def sample_losses(outputs: Tensor, y: Tensor, loss: Loss) -> tuple[Tensor, int]:
-    """The loss of each sample, (samples,), and how many of them are classified right."""
-    if loss == "softmax":
-        losses = nn.functional.cross_entropy(outputs, y, reduction="none")
-        return losses, int((classes_of(outputs) == y).sum())
-    return 0.5 * ((outputs - y) ** 2).sum(1), 0
+def sample_losses(outputs: Tensor, y: Tensor, loss: LossFormula) -> tuple[Tensor, int]:
+    """The loss of each sample, (samples,), and how many of them are classified correctly."""
+    right = int((classes_of(outputs) == y).sum()) if loss.text == SOFTMAX else 0
+    return loss.of_samples(outputs, y), right
 
 
 def clipped(gradients: Sequence[Tensor], clip: float | None) -> Sequence[Tensor]:
@@ -49,13 +47,14 @@ class TorchEngine:
         self,
         layers: Sequence[FeedForward],
         output: nn.Linear,
-        activation: Activation,
+        activations: Sequence[str],
         problem: Problem,
         settings: Settings,
         optimizer: MakeOptimizer | None = None,
         first_rate: float | None = None,
     ):
-        self._layers, self._output, self._activate = layers, output, ACTIVATIONS[activation]
+        self._layers, self._output = layers, output
+        self._activations = list(map(activation_formula, activations))
         self._problem, self._settings = problem, settings
         self._device = output.weight.device
         self._x, self._y = self._put(problem.x), self._put(problem.y)
@@ -63,24 +62,25 @@ class TorchEngine:
         self._parameters = trained(layers, output)
         self._optimizer = None if optimizer is None else make(optimizer, self._parameters)
         self._first_rate = first_rate
-        self._velocity = [torch.zeros_like(p) for p in self._parameters] if settings.momentum else []
+        self._rule, self._count = settings.rule, 0
+        self._states = [[torch.zeros_like(p) for _ in self._rule.states] for p in self._parameters]
 
     def _put(self, array: Array) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
 
     def _hidden(self, x: Tensor) -> Tensor:
-        for layer in self._layers:
-            x = self._activate(layer(x))
+        for layer, activation in zip(self._layers, self._activations, strict=True):
+            x = activation(layer(x))
         return x
 
-    def epoch(self, order: Array, rate: float) -> Iterator[Steps]:
-        batch = self._settings.batch_size
+    def epoch(self, order: Array, rates: Array) -> Iterator[Steps]:
+        batch = self._settings.batch_size or 1
         rows = self._put(order)
         for first in range(0, len(order), batch * self.chunk):
             losses: list[float] = []
             right = 0
             for start in range(first, min(first + batch * self.chunk, len(order)), batch):
-                loss, right_here = self._step(rows[start : start + batch], rate)
+                loss, right_here = self._step(rows[start : start + batch], float(rates[start // batch]))
                 losses.append(loss)
                 if not np.isfinite(loss):
                     yield TorchSteps(np.array(losses), right, False)
@@ -90,7 +90,7 @@ class TorchEngine:
 
     def _step(self, rows: Tensor, rate: float) -> tuple[float, int]:
         outputs = self._output(self._hidden(self._x[rows]))
-        losses, right = sample_losses(outputs, self._y[rows], self._problem.loss)
+        losses, right = sample_losses(outputs, self._y[rows], self._problem.formula)
         if self._weights is not None:
             losses = losses * self._weights[rows]
         total = losses.sum()
@@ -102,20 +102,24 @@ class TorchEngine:
     @torch.no_grad()
     def _update(self, gradients: Sequence[Tensor], samples: int, rate: float) -> None:
         settings = self._settings
-        gradients = clipped(gradients, settings.clip)
+        gradients = [gradient / samples for gradient in clipped(gradients, settings.clip)]
+        if settings.clip_norm is not None:
+            norm = torch.nn.utils.get_total_norm(gradients)
+            share = torch.clamp(settings.clip_norm / (norm + 1e-6), max=1.0)
+            gradients = [gradient * share for gradient in gradients]
         if self._optimizer is not None:
             for parameter, gradient in zip(self._parameters, gradients, strict=True):
-                parameter.grad = gradient / samples
+                parameter.grad = gradient
             self._scale_rates(rate)
             step(self._optimizer)
             self._optimizer.zero_grad(set_to_none=True)
             return
-        for number, (parameter, gradient) in enumerate(zip(self._parameters, gradients, strict=True)):
-            if settings.weight_decay:
-                gradient = gradient + samples * settings.weight_decay * parameter
-            if settings.momentum:
-                gradient = self._velocity[number].mul_(settings.momentum).add_(gradient)
-            parameter.sub_(gradient, alpha=rate / samples)
+        self._count += 1
+        for parameter, gradient, states in zip(self._parameters, gradients, self._states, strict=True):
+            new, after = self._rule.step_on(parameter, gradient, states, rate, self._count)
+            parameter.copy_(new)
+            for state, value in zip(states, after, strict=True):
+                state.copy_(value)
 
     def _scale_rates(self, rate: float) -> None:
         """An optimiser keeps its own rates; a schedule of ours, which starts at `first_rate`, scales them."""
@@ -136,9 +140,12 @@ class TorchEngine:
         return self._in_pieces(x, self._hidden)
 
     def _tensors(self) -> dict[str, Tensor]:
-        """The parameters and their velocities, by name."""
+        """The parameters and the states of their update rule, by name."""
         tensors = {f"p{n}": p.detach() for n, p in enumerate(self._parameters)}
-        return tensors | {f"v{n}": v for n, v in enumerate(self._velocity)}
+        if self._optimizer is None:
+            for n, states in enumerate(self._states):
+                tensors |= {f"s{n}.{name}": s for name, s in zip(self._rule.states, states, strict=True)}
+        return tensors
 
     def snapshot(self) -> Snapshot:
         tensors = self._tensors()
@@ -147,7 +154,11 @@ class TorchEngine:
                 if not isinstance(value, Tensor):
                     raise FtnnError(f"the optimizer's state {key!r} is not a tensor: it cannot be kept")
                 tensors[f"o{n}.{key}"] = value
-        return {name: tensor.cpu().numpy().copy() for name, tensor in tensors.items()}
+        arrays = {name: tensor.cpu().numpy().copy() for name, tensor in tensors.items()}
+        return arrays | self._step_count()
+
+    def _step_count(self) -> Snapshot:
+        return {"step": np.array([self._count])} if self._optimizer is None and self._rule.states else {}
 
     @torch.no_grad()
     def restore(self, snapshot: Snapshot) -> None:
@@ -155,8 +166,9 @@ class TorchEngine:
         of_optimizer = {} if self._optimizer is None else self._optimizer_states(snapshot)
         check_like(
             {name: array for name, array in snapshot.items() if name not in of_optimizer},
-            {name: tensor.numpy(force=True) for name, tensor in own.items()},
+            {name: tensor.numpy(force=True) for name, tensor in own.items()} | self._step_count(),
         )
+        self._count = int(snapshot["step"][0]) if "step" in snapshot else 0
         for name, tensor in own.items():
             tensor.copy_(torch.from_numpy(snapshot[name]))
         if self._optimizer is not None:

@@ -1,4 +1,4 @@
-"""`fit`: layer-wise supervised training, then fine-tuning; or all layers at once."""
+"""`fit`: all layers at once; or, as in the paper, layer-wise supervised training and then fine-tuning."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from ftnn.nn import Network
@@ -21,7 +20,9 @@ from ftnn.training._optimizers import MakeOptimizer
 from ftnn.training._outcome import digest
 from ftnn.training._problem import Loss, problem_for
 from ftnn.training._progress import Reporter, reporter
+from ftnn.training._rules import Rule
 from ftnn.training._run import Callback, Run
+from ftnn.training._schedules import Schedule
 from ftnn.training._settings import Settings, Solver
 
 
@@ -29,69 +30,97 @@ def fit(
     net: Network,
     x: Any,
     y: Any,
-    gamma: float = -2,
-    epochs: tuple[int, int] | int = (15, 15),
-    batch_size: int = 16,
+    gamma: float | None = None,
+    epochs: tuple[int, int] | int | None = None,
+    batch_size: int | None = None,
     engine: EngineName = "auto",
     seed: int = 0,
     clip: float | None = 1000.0,
     checkpoint: str | os.PathLike[str] | None = None,
     callbacks: Sequence[Callback] = (),
     *,
-    solver: Solver = "layerwise",
+    solver: Solver | None = None,
+    optimizer: str | Rule | MakeOptimizer | None = None,
+    learning_rate: float | None = None,
+    schedule: Schedule | None = None,
     test: tuple[Any, Any] | None = None,
     sample_weight: Any = None,
     loss: Loss | None = None,
     momentum: float = 0.0,
     weight_decay: float = 0.0,
-    optimizer: MakeOptimizer | None = None,
+    clip_norm: float | None = None,
     progress: bool | Reporter = False,
     fine_tuning_shift: float = 4,
     threshold: float = 1e-4,
 ) -> History:
-    """Train a network as the paper does, from the parameters that it has.
+    """Train a network from the parameters that it has.
+
+    By default all layers learn at once, by Adam with a one-cycle schedule. With `gamma`, the network is trained as in
+    the paper: layer by layer, then fine-tuned.
 
     **Arguments:**
 
     - `net`: the network; its parameters are trained in place.
     - `x`: (samples, in_features), finite numbers.
     - `y`: labels, (samples,) whole numbers; or targets, (samples, out).
-    - `gamma`: The learning rate is 2^γ; for fine-tuning, 2^(γ-4).
-    - `epochs`: For each hidden layer, and for fine-tuning at most; joint training takes the first number. A
-        single number is both.
-    - `batch_size`: Samples in a mini-batch; the last may be short. Gradients are means over it.
-    - `engine`: `"compiled"` (CPU, plain SGD), `"torch"` (any optimiser and device), or `"auto"`.
+    - `gamma`: The learning rate is 2^γ; for fine-tuning, 2^(γ-4). Implies the layerwise solver.
+    - `epochs`: For each hidden layer, and for fine-tuning at most; other solvers take the first number. A
+        single number is both. (15, 15) by default, 10 for the direct solver.
+    - `batch_size`: Samples in a mini-batch; the last may be short. Gradients are means over it. 16 by default, 64 for
+        the direct solver.
+    - `engine`: `"compiled"` (CPU), `"torch"` (any optimizer and device), or `"auto"`.
     - `seed`: The seed of all random numbers: the orders of samples and the fresh output layers. To draw the
         hidden layers from it too, call [`ftnn.training.initialise`][] first.
     - `clip`: The largest size of each parameter's gradient, summed over the mini-batch; None: no limit.
-    - `checkpoint`: a file to keep the run in. If it is there, the run goes on from it; it is refused where
-        anything that decides the result differs, the optimizer and its settings among them.
+    - `checkpoint`: a file to keep the run in. If it exists, the run resumes from it; it is refused if
+        anything that decides the result differs, the optimizer and its settings included.
     - `callbacks`: called after each epoch with its record and the network; True ends the stage. A checkpoint
         does not know them: give a resumed run the same ones.
-    - `solver`: layerwise: one hidden layer after the other, then fine-tuning of all. joint: all at once.
-        A hidden layer learns under a fresh output layer, those below it frozen; fine-tuning is Newbob+/Train.
+    - `solver`: direct: all layers at once. layerwise: one hidden layer after the other, then fine-tuning of all.
+        joint: all at once, by plain SGD. With layerwise, a hidden layer learns under a fresh output layer, those
+        below it frozen; fine-tuning is Newbob+/Train.
+    - `optimizer`: The update rule: adam, adamw, momentum, nesterov, rmsprop or sgd. Or a
+        [`ftnn.training.Rule`][] of your own, or a function that makes a torch optimizer of parameters.
+    - `learning_rate`: The largest learning rate, instead of gamma. 1e-3 by default for the direct solver.
+    - `schedule`: How the learning rate changes: constant, cosine, halving, one-cycle, warm-up or warm-up cosine. Or a
+        function from how much of a stage is done, 0 to 1, to a share of the learning rate.
     - `test`: (x, y) to measure on after each epoch. Nothing is chosen by it. A sample for which the outputs
         are not finite counts as wrong; if there is one at the end, the run has failed.
     - `sample_weight`: (samples,).
-    - `loss`: `"softmax"` or `"squared"`; by default the former for whole-numbered labels.
+    - `loss`: `"softmax"` (the default for whole-numbered labels), `"squared"` (the default for other targets),
+        `"absolute"`, `"huber"`, `"logistic"` (targets of 0 and 1), or a formula in an output `y` and its target `t`.
     - `momentum`: The momentum of SGD.
-    - `weight_decay`: The weight decay of SGD.
-    - `optimizer`: makes another optimiser from parameters.
+    - `weight_decay`: The weight decay.
+    - `clip_norm`: The largest norm of all gradients together, means over the mini-batch; None: no limit.
     - `progress`: whether to show how it goes.
     - `fine_tuning_shift`: Fine-tuning begins with the rate 2^(γ - this).
-    - `threshold`: Fine-tuning halves its rate when the loss improves by less than this.
+    - `threshold`: The halving schedule halves the rate when the loss improves by less than this.
 
     Returns the history. Failure is a result, not an error: see `history.failed` and `history.advice`.
     """
+    make_optimizer: Any = optimizer if callable(optimizer) and not isinstance(optimizer, Rule) else None
     pair: Any = epochs  # a single number too, which `Settings` makes a pair
     settings = Settings(
-        gamma, pair, batch_size, seed, clip, solver, momentum, weight_decay, fine_tuning_shift, threshold
+        gamma=gamma,
+        epochs=pair,
+        batch_size=batch_size,
+        seed=seed,
+        clip=clip,
+        solver=solver,
+        optimizer=None if make_optimizer is not None else optimizer,
+        learning_rate=learning_rate,
+        schedule=schedule,
+        momentum=momentum,
+        weight_decay=weight_decay,
+        clip_norm=clip_norm,
+        fine_tuning_shift=fine_tuning_shift,
+        threshold=threshold,
     )
     problem = problem_for(net, Network, x, y, loss=loss, weights=sample_weight, test=test)
     path = None if checkpoint is None else as_path(checkpoint, CheckpointError)
-    name = choose(engine, net, settings, optimizer)
+    name = choose(engine, net, settings, make_optimizer)
     called = callables("callbacks", callbacks)
-    run = Run(net, problem, settings, name, optimizer, Checkpoint(None, {}), called)
+    run = Run(net, problem, settings, name, make_optimizer, Checkpoint(None, {}), called)
     if path is not None:
         run.checkpoint = Checkpoint(path, _identity(run), lambda: _identity_in_0_1(run))
     with reporter(progress, sum(stage.epochs for stage in run.stages)) as reports:
@@ -105,7 +134,7 @@ def fit(
 def _identity(run: Run) -> dict[str, Any]:
     """What must be the same for a run to go on: all that decides its result, but for callbacks."""
     return {
-        **asdict(run.settings),
+        **run.settings.describe(),
         "engine": run.engine,
         "optimizer": run.describe_optimizer(),
         "network": describe(run.net),
@@ -116,5 +145,5 @@ def _identity(run: Run) -> dict[str, Any]:
 
 
 def _identity_in_0_1(run: Run) -> str:
-    parts = json.dumps([asdict(run.settings), run.engine, describe(run.net)], sort_keys=True)
+    parts = json.dumps([run.settings.describe(), run.engine, describe(run.net)], sort_keys=True)
     return hashlib.sha256(f"{parts}{run.problem.digest_in_0_1()}{digest(run.net)}".encode()).hexdigest()

@@ -10,7 +10,7 @@ import numpy as np
 
 from ftnn.training._json import from_json
 
-StageName = Literal["lwt", "ft", "joint"]
+StageName = Literal["lwt", "ft", "joint", "direct"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,11 @@ class History:
     def _last(self, *stages: str) -> float | None:
         kept = [e.test_accuracy for e in self.epochs if e.stage in stages and not e.undone]
         return kept[-1] if kept else None
+
+    @property
+    def accuracy(self) -> float | None:
+        """The test accuracy that the network ends with, however it was trained."""
+        return self._last("lwt", "joint", "ft", "direct")
 
     @property
     def loss(self) -> float | None:

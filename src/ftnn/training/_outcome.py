@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ftnn.errors import DataError
+from ftnn.training._losses import SOFTMAX, loss_formula
 from ftnn.training._problem import Array, Loss, Problem
 
 
@@ -29,13 +30,18 @@ def at_chance(classes: int) -> float:
 
 
 def loss_of_the_mean(problem: Problem) -> float:
-    """The squared loss of an answer that is always the targets' mean."""
+    """The loss of an answer that is always the targets' mean; for the logistic loss, of its log odds."""
     y = problem.y.astype(np.float64)
     weights = np.ones(len(y)) if problem.weights is None else problem.weights.astype(np.float64)
     if not weights.any():
         return 0.0
-    squares = (y - np.average(y, axis=0, weights=weights)) ** 2
-    return float(0.5 * (weights @ squares).sum() / len(y))
+    answer = np.average(y, axis=0, weights=weights)
+    if problem.loss == "logistic":
+        share = np.clip(answer, 1e-12, 1 - 1e-12)
+        answer = np.log(share / (1 - share))
+    outputs = torch.from_numpy(np.broadcast_to(answer, y.shape).copy())
+    losses = problem.formula.of_samples(outputs, torch.from_numpy(y)).numpy()
+    return float(weights @ losses / len(y))
 
 
 NO_CLASS = -1
@@ -46,7 +52,7 @@ def classes_of(outputs: Tensor) -> Tensor:
     """The class that each row of a network's outputs, (samples, classes), stands for, (samples,).
 
     That of the largest output, the first of equals; `NO_CLASS` where any output of the row is not finite.
-    Whatever counts or names classes asks here; compiled epochs (`compiled/epoch.py`) do the same.
+    Whatever counts or names classes asks here; compiled steps (`kernels/loops/losses.py`) do the same.
     """
     return torch.where(outputs.isfinite().all(1), outputs.argmax(1), NO_CLASS)
 
@@ -71,8 +77,9 @@ def measure(outputs: Array, y: Array, loss: Loss) -> tuple[float | None, float]:
         raise DataError("there are no samples to measure on")
     outputs = outputs.astype(np.float64)
     with np.errstate(all="ignore"):
-        if loss == "squared":
-            return None, float(0.5 * ((outputs - y) ** 2).sum(1).mean())
+        if loss != SOFTMAX:
+            targets = torch.from_numpy(y.astype(np.float64))
+            return None, float(loss_formula(loss).of_samples(torch.from_numpy(outputs), targets).mean())
         shifted = outputs - outputs.max(1, keepdims=True)
         losses = np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(y)), y]
     classes = classes_of(torch.from_numpy(outputs)).numpy()

@@ -5,21 +5,22 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
 
 from ftnn.data._masked import unmasked
 from ftnn.errors import DataError, DTypeError, FtnnError, ShapeError
+from ftnn.kernels.codegen.target import DType
 from ftnn.nn import MemoryNetwork, Network
-from ftnn.training._checks import one_of, quoted
-
-if TYPE_CHECKING:
-    from ftnn.training.compiled.buffers import Samples
+from ftnn.training._checks import quoted
+from ftnn.training._losses import SOFTMAX, LossFormula, loss_formula
+from ftnn.training.compiled.buffers import Samples, Targets
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Loss = Literal["softmax", "squared"]
+Loss = str
+"""A name or a formula: see `_losses.py`."""
 
 
 @dataclass(frozen=True)
@@ -36,28 +37,38 @@ class Problem:
     test_x: Array | None = None
     test_y: Array | None = None
 
+    @property
+    def dtype(self) -> DType:
+        return "float64" if self.x.dtype == np.float64 else "float32"
+
+    @cached_property
+    def formula(self) -> LossFormula:
+        return loss_formula(self.loss)
+
+    @property
+    def is_classification(self) -> bool:
+        return self.loss == SOFTMAX
+
     def samples(self, x: Array) -> Samples:
         """`x` as compiled epochs read it. For the problem's own this is made once: it takes long."""
         if x is self.x:
             return self._samples
-        return self._test_samples if x is self.test_x else _held(x)
+        return self._test_samples if x is self.test_x else Samples.of(x, self.dtype)
 
     @cached_property
     def _samples(self) -> Samples:
-        return _held(self.x)
+        return Samples.of(self.x, self.dtype)
 
     @cached_property
     def _test_samples(self) -> Samples:
         assert self.test_x is not None
-        return _held(self.test_x)
+        return Samples.of(self.test_x, self.dtype)
 
-    @property
-    def labels(self) -> Array | None:
-        return self.y if self.loss == "softmax" else None
-
-    @property
-    def targets(self) -> Array | None:
-        return self.y if self.loss == "squared" else None
+    @cached_property
+    def targets(self) -> Targets:
+        """Labels or targets as compiled steps read them."""
+        make = Targets.labels if self.is_classification else Targets.numbers
+        return make(self.y, self.outputs, len(self.y), self.dtype, self.weights)
 
     def arrays(self) -> dict[str, Array]:
         """All arrays that there are, by name."""
@@ -85,12 +96,6 @@ class Problem:
             digest.update(f"{array.dtype} {array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
-
-
-def _held(x: Array) -> Samples:
-    from ftnn.training.compiled.buffers import Samples  # loads Numba, which only compiled epochs need
-
-    return Samples.of(x, "float64" if x.dtype == np.float64 else "float32")
 
 
 def problem_for(net: Any, kind: type[Network] | type[MemoryNetwork], x: Any, y: Any, **more: Any) -> Problem:
@@ -123,8 +128,8 @@ def make_problem(
     x = _samples(x, "x", inputs, dtype)
     y = as_array(y, "y")
     if loss is None:
-        loss = "softmax" if y.dtype.kind in "iub" else "squared"
-    one_of("loss", loss, get_args(Loss))
+        loss = SOFTMAX if y.dtype.kind in "iub" else "squared"
+    loss_formula(loss)
     y = _answers(y, "y", len(x), loss, outputs, dtype)
     if weights is not None:
         weights = as_array(weights, "sample_weight")
@@ -192,7 +197,7 @@ def _finite(array: Array, name: str, dtype: str) -> Array:
 def _answers(y: Array, name: str, samples: int, loss: Loss, outputs: int, dtype: str) -> Array:
     if y.ndim == 0 or len(y) != samples:
         raise ShapeError(f"{name} has {len(y) if y.ndim else 'no'} rows for {samples} samples")
-    if loss == "softmax":
+    if loss == SOFTMAX:
         if y.ndim != 1 or y.dtype.kind not in "iub":
             raise DataError(
                 f"{name} must be one whole-numbered label for each sample, not {y.dtype} of shape {y.shape}"

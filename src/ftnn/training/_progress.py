@@ -10,7 +10,7 @@ from ftnn.errors import FtnnError
 from ftnn.training._checks import quoted
 from ftnn.training._history import Epoch, StageName
 
-_TITLES = {"lwt": "layer-wise", "ft": "fine-tuning", "joint": "joint"}
+_TITLES = {"lwt": "layer-wise", "ft": "fine-tuning", "joint": "joint", "direct": "training"}
 
 
 class Reporter(Protocol):

@@ -22,6 +22,7 @@ class Purpose(IntEnum):
     lwt = 3
     ft = 4
     joint = 5
+    direct = 6
 
 
 def stream(seed: int, purpose: Purpose, layer: int = 0, epoch: int = 0) -> np.random.Generator:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -24,13 +24,24 @@ from ftnn.training._outcome import at_chance, loss_of_the_mean, measure
 from ftnn.training._problem import Array, Problem
 from ftnn.training._progress import Reporter
 from ftnn.training._random import Purpose, order, torch_generator
+from ftnn.training._schedules import HALVING, factors
 from ftnn.training._settings import Settings, Stage, stages_of
 
 Callback = Callable[[Epoch, Network], bool | None]
 """Called after each epoch with its record and the network as it is then; True ends the stage."""
 
-_PURPOSES: dict[StageName, Purpose] = {"lwt": Purpose.lwt, "ft": Purpose.ft, "joint": Purpose.joint}
-_NAMES: dict[StageName, str] = {"lwt": "layer-wise training", "ft": "fine-tuning", "joint": "joint training"}
+_PURPOSES: dict[StageName, Purpose] = {
+    "lwt": Purpose.lwt,
+    "ft": Purpose.ft,
+    "joint": Purpose.joint,
+    "direct": Purpose.direct,
+}
+_NAMES: dict[StageName, str] = {
+    "lwt": "layer-wise training",
+    "ft": "fine-tuning",
+    "joint": "joint training",
+    "direct": "training",
+}
 
 
 class FailedError(Exception):
@@ -103,8 +114,11 @@ class Run:
     def _set_up(self, stage: Stage, problem: Problem) -> tuple[Engine, nn.Linear]:
         """The engine of a stage, and the output layer it trains."""
         layers, head = self._parts(stage)
+        activations = (
+            self.net.activations[stage.layer - 1 : stage.layer] if stage.layer else self.net.activations
+        )
         engine = make_engine(
-            self.engine, layers, head, self.net.activation, problem, self.settings, self.optimizer, stage.rate
+            self.engine, layers, head, activations, problem, self.settings, self.optimizer, stage.rate
         )
         return engine, head
 
@@ -153,7 +167,7 @@ class Run:
                 self._write_back(stage, engine, head)
                 raise
             ends = False
-            if stage.name == "ft" and last_loss is not None:
+            if stage.schedule == HALVING and last_loss is not None:
                 gain = last_loss - record.loss
                 if gain < 0:
                     engine.restore(before)
@@ -200,14 +214,15 @@ class Run:
         self, stage: Stage, engine: Engine, problem: Problem, epoch: int, rate: float, reporter: Reporter
     ) -> Epoch:
         settings = self.settings
-        steps = -(-len(problem.x) // settings.batch_size)
+        steps = -(-len(problem.x) // (settings.batch_size or 1))
         reporter.begin(stage.name, stage.layer, epoch, stage.epochs, steps)
         samples = order(settings.seed, _PURPOSES[stage.name], stage.layer, epoch, len(problem.x))
         losses: list[Array] = []
         right = 0
         start = time.perf_counter()
         finite = True
-        for chunk in engine.epoch(samples, rate):
+        rates = rate * factors(stage.schedule, (epoch - 1) * steps, steps, stage.epochs * steps)
+        for chunk in engine.epoch(samples, rates):
             losses.append(chunk.losses)
             right += chunk.right
             finite = chunk.finite
@@ -218,9 +233,9 @@ class Run:
             layer = f", hidden layer {stage.layer}" if stage.layer else ""
             raise FailedError(
                 f"{what} was not finite in {_NAMES[stage.name]}{layer}, epoch {epoch}",
-                f"a smaller gamma: {settings.gamma - 1:g}",
+                self._advice("smaller"),
             )
-        accuracy = 100 * right / len(problem.x) if problem.loss == "softmax" else None
+        accuracy = 100 * right / len(problem.x) if problem.is_classification else None
         loss = float(np.concatenate(losses).mean())
         tested = (None, None)
         if problem.test_x is not None and problem.test_y is not None:
@@ -239,9 +254,9 @@ class Run:
             raise FailedError(
                 f"the final test loss is {last.test_loss}: the network's outputs are not finite on the test "
                 "data",
-                f"test data like those learned from, or a smaller gamma: {self.settings.gamma - 1:g}",
+                f"test data like those learned from, or {self._advice('smaller')}",
             )
-        if self.problem.loss == "squared":
+        if not self.problem.is_classification:
             untrained = loss_of_the_mean(self.problem)
             if untrained == 0 or last.loss <= untrained:
                 return
@@ -253,11 +268,17 @@ class Run:
                 return
             untrained = math.log(max(classes, 2))
             reason = f"the final accuracy, {accuracy:.2f} %, is no better than chance"
-        larger = f"a larger gamma: {self.settings.gamma + 1:g}, or the function's grounded()"
-        smaller = f"a smaller gamma: {self.settings.gamma - 1:g}"
+        larger, smaller = f"{self._advice('larger')}, or the function's grounded()", self._advice("smaller")
         # Too small a rate leaves the loss where it is; too large a one had it grow at least once.
         has_grown = max(epoch.loss for epoch in kept) >= 1.05 * untrained
         raise FailedError(reason, smaller if has_grown else larger)
+
+    def _advice(self, direction: Literal["smaller", "larger"]) -> str:
+        """Another learning rate, in the words in which this one was given."""
+        settings = self.settings
+        if settings.gamma is not None:
+            return f"a {direction} gamma: {settings.gamma + (1 if direction == 'larger' else -1):g}"
+        return f"a {direction} learning_rate: {settings.rate * (3 if direction == 'larger' else 1 / 3):.1g}"
 
     # --- keeping ---
 

@@ -11,15 +11,16 @@ import torch
 
 from ftnn.errors import FtnnError
 from ftnn.nn import MemoryNetwork
-from ftnn.nn._network import ACTIVATIONS
+from ftnn.nn._activations import activation_formula
 from ftnn.training._checks import callables, whole
 from ftnn.training._engine import EngineName, Steps
 from ftnn.training._engine_choice import choose
-from ftnn.training._engine_compiled import shape_of
+from ftnn.training._engine_compiled import dtype_of, load, shape_of, write_back
 from ftnn.training._engine_torch import TorchSteps, clipped, sample_losses
 from ftnn.training._history import Pass, SequenceHistory
 from ftnn.training._problem import Array, Loss, Problem, problem_for
 from ftnn.training._settings import Settings
+from ftnn.training.compiled.sequence import CompiledMemoryNetwork
 
 
 def fit_sequence(
@@ -73,9 +74,9 @@ def fit_sequence(
             run.restore(before)
             what = "a parameter" if steps.finite else "the loss"
             history.failed = f"{what} was not finite in epoch {epoch}"
-            history.advice = f"a smaller gamma: {settings.gamma - 1:g}"
+            history.advice = f"a smaller gamma: {gamma - 1:g}"
             break
-        accuracy = 100 * steps.right / len(problem.x) if problem.loss == "softmax" else None
+        accuracy = 100 * steps.right / len(problem.x) if problem.is_classification else None
         record = Pass(epoch, float(steps.losses.mean()), accuracy, time.perf_counter() - start)
         history.passes.append(record)
         if callbacks:
@@ -91,35 +92,20 @@ class _CompiledPasses:
     """Passes in compiled code."""
 
     def __init__(self, net: MemoryNetwork, problem: Problem, settings: Settings, window: int):
-        from ftnn.training.compiled.sequence import CompiledMemoryNetwork  # loads Numba
-
-        self._net, self._problem, self._settings = net, problem, settings
-        cell = net.memory
-        dtype = "float64" if net.output.weight.dtype == torch.float64 else "float32"
+        self._modules, self._problem, self._settings = (net.memory, net.output), problem, settings
         self._network = CompiledMemoryNetwork(
-            shape_of(cell), net.out_features, net.activation, problem.loss, dtype
+            shape_of(net.memory, net.activation), net.out_features, problem.formula, dtype_of(net.output)
         )
-        assert cell.bias is not None  # `choose` saw to it
-        self._network.load(
-            [m.detach().numpy() for m in cell.matrices()],
-            cell.bias.detach().numpy(),
-            net.output.weight.detach().numpy(),
-            net.output.bias.detach().numpy(),
-        )
+        for compiled, layer in zip(self._network.layers, self._modules, strict=True):
+            load(compiled, layer)
 
     def once(self) -> Steps:
         problem, settings = self._problem, self._settings
-        return self._network.train(
-            problem.x,
-            rate=settings.rate,
-            clip=settings.clip,
-            labels=problem.labels,
-            targets=problem.targets,
-        )
+        samples = problem.samples(problem.x)
+        return self._network.train_sequence(samples, problem.targets, rate=settings.rate, clip=settings.clip)
 
     def _arrays(self) -> list[Array]:
-        matrices, *rest = self._network.read()
-        return [*matrices, *rest]
+        return [array for layer in self._network.layers for _, array in layer.arrays()]
 
     def snapshot(self) -> list[Array]:
         return [array.copy() for array in self._arrays()]
@@ -128,14 +114,9 @@ class _CompiledPasses:
         for array, old in zip(self._arrays(), snapshot, strict=True):
             array[...] = old
 
-    @torch.no_grad()
     def write_back(self) -> None:
-        matrices, *rest = self._network.read()
-        net = self._net
-        tensors = [*net.memory.theta.tensors(), net.memory.bias, net.output.weight, net.output.bias]
-        for tensor, array in zip(tensors, [*matrices[: len(net.memory.theta)], *rest], strict=True):
-            assert tensor is not None
-            tensor.copy_(torch.from_numpy(array))
+        for compiled, layer in zip(self._network.layers, self._modules, strict=True):
+            write_back(compiled, layer)
 
 
 class _TorchPasses:
@@ -143,7 +124,7 @@ class _TorchPasses:
 
     def __init__(self, net: MemoryNetwork, problem: Problem, settings: Settings, window: int):
         self._net, self._settings, self._window = net, settings, window
-        self._loss: Loss = problem.loss
+        self._loss = problem.formula
         device = net.output.weight.device
         self._x = torch.from_numpy(problem.x)[:, None].to(device)
         self._y = torch.from_numpy(problem.y).to(device)
@@ -156,7 +137,7 @@ class _TorchPasses:
         right = 0
         for first in range(0, len(self._x), self._window):
             sums, state = net.memory(self._x[first : first + self._window], state.detach())
-            outputs = net.output(ACTIVATIONS[net.activation](sums))[:, 0]
+            outputs = net.output(activation_formula(net.activation)(sums))[:, 0]
             y = self._y[first : first + self._window]
             window_losses, window_right = sample_losses(outputs, y, self._loss)
             right += window_right

@@ -18,8 +18,11 @@ import numpy as np
 from ftnn.errors import FtnnError
 from ftnn.training._checks import one_of, quoted, real, whole
 from ftnn.training._history import StageName
+from ftnn.training._rules import RULES, CompiledRule, Rule
+from ftnn.training._schedules import HALVING, Schedule, check_schedule
+from ftnn.training._schedules import describe as describe_schedule
 
-Solver = Literal["layerwise", "joint"]
+Solver = Literal["direct", "layerwise", "joint"]
 
 
 def _about(check: Callable[[str, Any], Any], description: str) -> dict[str, Any]:
@@ -48,27 +51,65 @@ def _epochs(name: str, value: Any) -> tuple[int, int]:
     return whole(name, pair[0], least=0), whole(name, pair[1], least=0)
 
 
+def _optional(check: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def _learning_rate_given(name: str, value: Any) -> float:
+    return real(name, value, "a finite number above 0", lambda rate: 0 < rate < math.inf)
+
+
+def _rule(name: str, value: Any) -> Rule:
+    if isinstance(value, Rule):
+        return value
+    if not isinstance(value, str) or value not in RULES:
+        raise FtnnError(
+            f"{name}={quoted(value)} is unknown; expected one of {', '.join(RULES)}, an ftnn.training.Rule, or a "
+            "function that makes a torch optimizer of parameters"
+        )
+    return RULES[value]
+
+
+_BY_SOLVER: dict[str, dict[str, Any]] = {
+    "layerwise": {"epochs": (15, 15), "batch_size": 16, "optimizer": "sgd", "gamma": -2},
+    "joint": {"epochs": (15, 15), "batch_size": 16, "optimizer": "sgd", "gamma": -2, "schedule": "constant"},
+    "direct": {
+        "epochs": (10, 10),
+        "batch_size": 64,
+        "optimizer": "adam",
+        "learning_rate": 1e-3,
+        "schedule": "one-cycle",
+    },
+}
+"""What is taken where nothing is said: the paper's for its own method and for joint training."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """How to train: the arguments of [`ftnn.training.fit`][] that decide the result.
 
-    The defaults are the paper's.
+    What is None depends on the solver; once made, `Settings` say what was chosen.
     """
 
-    gamma: float = field(
-        default=-2,
-        metadata=_about(real, "The learning rate is 2^γ; for fine-tuning, 2^(γ-4)."),
-    )
-    epochs: tuple[int, int] = field(
-        default=(15, 15),
+    gamma: float | None = field(
+        default=None,
         metadata=_about(
-            _epochs,
-            "For each hidden layer, and for fine-tuning at most; joint training takes the first number.",
+            _optional(real),
+            "The learning rate is 2^γ; for fine-tuning, 2^(γ-4). Implies the layerwise solver.",
         ),
     )
-    batch_size: int = field(
-        default=16,
-        metadata=_about(partial(whole, least=1), "Samples in a mini-batch; the last may be short."),
+    epochs: tuple[int, int] | None = field(
+        default=None,
+        metadata=_about(
+            _optional(_epochs),
+            "For each hidden layer, and for fine-tuning at most; other solvers take the first number.",
+        ),
+    )
+    batch_size: int | None = field(
+        default=None,
+        metadata=_about(
+            _optional(partial(whole, least=1)), "Samples in a mini-batch; the last may be short."
+        ),
     )
     seed: int = field(default=0, metadata=_about(partial(whole, least=0), "The seed of all random numbers."))
     clip: float | None = field(
@@ -78,44 +119,115 @@ class Settings:
             "The largest size of each parameter's gradient, summed over the mini-batch; None: no limit.",
         ),
     )
-    solver: Solver = field(
-        default="layerwise",
+    solver: Solver | None = field(
+        default=None,
         metadata=_about(
-            partial(one_of, allowed=get_args(Solver)),
-            "layerwise: one hidden layer after the other, then fine-tuning of all. joint: all at once.",
+            _optional(partial(one_of, allowed=get_args(Solver))),
+            "direct: all layers at once. layerwise: one hidden layer after the other, then fine-tuning of all. "
+            "joint: all at once, by plain SGD.",
+        ),
+    )
+    optimizer: Any = field(
+        default=None,
+        metadata=_about(
+            _optional(_rule), "The update rule: adam, adamw, momentum, nesterov, rmsprop or sgd."
+        ),
+    )
+    learning_rate: float | None = field(
+        default=None,
+        metadata=_about(_optional(_learning_rate_given), "The largest learning rate, instead of gamma."),
+    )
+    schedule: Schedule | None = field(
+        default=None,
+        metadata=_about(
+            _optional(check_schedule),
+            "How the learning rate changes: constant, cosine, halving, one-cycle, warm-up or warm-up cosine.",
         ),
     )
     momentum: float = field(default=0.0, metadata=_about(_momentum, "The momentum of SGD."))
-    weight_decay: float = field(default=0.0, metadata=_about(_weight_decay, "The weight decay of SGD."))
+    weight_decay: float = field(default=0.0, metadata=_about(_weight_decay, "The weight decay."))
+    clip_norm: float | None = field(
+        default=None,
+        metadata=_about(
+            _clip, "The largest norm of all gradients together, means over the mini-batch; None: no limit."
+        ),
+    )
     fine_tuning_shift: float = field(
         default=4, metadata=_about(real, "Fine-tuning begins with the rate 2^(γ - this).")
     )
     threshold: float = field(
         default=1e-4,
-        metadata=_about(real, "Fine-tuning halves its rate when the loss improves by less than this."),
+        metadata=_about(
+            real, "The halving schedule halves the rate when the loss improves by less than this."
+        ),
     )
 
     def __post_init__(self) -> None:
+        if self.gamma is not None and self.learning_rate is not None:
+            raise FtnnError(
+                f"gamma={quoted(self.gamma)} and learning_rate={quoted(self.learning_rate)} say the same thing: "
+                "give one of them"
+            )
+        if self.momentum and self.optimizer not in (None, "sgd"):
+            raise FtnnError(
+                f"momentum={quoted(self.momentum)} is for SGD, not for optimizer={quoted(self.optimizer)}"
+            )
+        self._set("solver", self.solver or ("direct" if self.gamma is None else "layerwise"))
+        self._check("solver")
+        for name, value in _BY_SOLVER[self.solver or ""].items():
+            is_rate = name in ("gamma", "learning_rate")
+            has_rate = self.gamma is not None or self.learning_rate is not None
+            if getattr(self, name) is None and not (is_rate and has_rate):
+                self._set(name, value)
         for setting in fields(self):
-            value = setting.metadata["check"](setting.name, getattr(self, setting.name))
-            object.__setattr__(self, setting.name, value)
-        _learning_rate(self.gamma)
-        _learning_rate(self.gamma, self.fine_tuning_shift)
+            self._check(setting.name)
+        if self.momentum:
+            self._set("optimizer", Rule("p - rate*m", {"m": "mu*m + g"}, {"mu": self.momentum}))
+        _ = self.rate, self.fine_tuning_rate
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _check(self, name: str) -> None:
+        (setting,) = (each for each in fields(self) if each.name == name)
+        self._set(name, setting.metadata["check"](name, getattr(self, name)))
 
     @property
     def rate(self) -> float:
-        return _learning_rate(self.gamma)
+        return self.learning_rate or _power(self.gamma or 0)
 
     @property
     def fine_tuning_rate(self) -> float:
-        return _learning_rate(self.gamma, self.fine_tuning_shift)
+        if self.learning_rate:
+            return self.learning_rate * _power(-self.fine_tuning_shift)
+        return _power(self.gamma or 0, self.fine_tuning_shift)
+
+    @property
+    def rule(self) -> CompiledRule:
+        """The update rule, with its weight decay."""
+        return self.optimizer.compiled(self.weight_decay)
+
+    def describe(self) -> dict[str, Any]:
+        """What decides a result, as JSON. What ftnn 0.1 did not have is left out where it is not used."""
+        names = ("gamma", "epochs", "batch_size", "seed", "clip", "solver", "momentum", "weight_decay",
+                 "fine_tuning_shift", "threshold")  # fmt: skip
+        described: dict[str, Any] = {name: getattr(self, name) for name in names}
+        if not self.momentum and self.optimizer != RULES["sgd"]:
+            described["rule"] = self.optimizer.describe()
+        if self.learning_rate is not None:
+            described["learning_rate"] = self.learning_rate
+        if self.schedule is not None and not (self.solver == "joint" and self.schedule == "constant"):
+            described["schedule"] = describe_schedule(self.schedule)
+        if self.clip_norm is not None:
+            described["clip_norm"] = self.clip_norm
+        return described
 
 
 DESCRIPTIONS: dict[str, str] = {setting.name: setting.metadata["description"] for setting in fields(Settings)}
 """One line for each setting."""
 
 
-def _learning_rate(gamma: float, shift: float = 0) -> float:
+def _power(gamma: float, shift: float = 0) -> float:
     """2^(γ - shift), if that is a number to learn with."""
     try:
         rate = 2.0 ** (gamma - shift)
@@ -139,12 +251,18 @@ class Stage:
     """The hidden layer that learns, from 1; 0 for all."""
     epochs: int
     rate: float
+    schedule: Schedule
 
 
 def stages_of(settings: Settings, hidden_layers: int) -> list[Stage]:
     """The parts of a run, in order."""
-    first, second = settings.epochs
+    first, second = settings.epochs or (0, 0)
+    schedule, rate = settings.schedule, settings.rate
+    if settings.solver == "direct":
+        return [Stage("direct", 0, first, rate, schedule or "constant")]
     if settings.solver == "joint" or hidden_layers == 0:
-        return [Stage("joint", 0, first, settings.rate)]
-    layerwise = [Stage("lwt", layer, first, settings.rate) for layer in range(1, hidden_layers + 1)]
-    return [*layerwise, Stage("ft", 0, second, settings.fine_tuning_rate)]
+        return [Stage("joint", 0, first, rate, schedule or "constant")]
+    layerwise = [
+        Stage("lwt", layer, first, rate, schedule or "constant") for layer in range(1, hidden_layers + 1)
+    ]
+    return [*layerwise, Stage("ft", 0, second, settings.fine_tuning_rate, schedule or HALVING)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -19,16 +19,34 @@ from ftnn.formula import Function
 from ftnn.kernels import transfer
 from ftnn.kernels.codegen.target import DType
 from ftnn.kernels.program import program_of, signature
-from ftnn.training.compiled import epoch
+from ftnn.nn import Activation
+from ftnn.nn._activations import activation_formula
+from ftnn.training._losses import loss_formula
+from ftnn.training._rules import RULES, CompiledRule
 from ftnn.training.compiled import network as compiled_network
-from ftnn.training.compiled.buffers import Activation, Loss, Samples, Shape
-from ftnn.training.compiled.network import LINEAR, CompiledNetwork
+from ftnn.training.compiled.buffers import LINEAR, Samples, Shape, Targets
+from ftnn.training.compiled.network import SGD, CompiledNetwork
 
 Array = np.ndarray[Any, np.dtype[Any]]
 FUNCTIONS = [name for name in ftnn.catalogue if name != "memory"]
 ACTIVATIONS: tuple[Activation, ...] = ("logistic", "relu", "tanh")
-LOSSES: tuple[Loss, ...] = ("softmax", "squared")
-ACTIVATE = {"logistic": torch.sigmoid, "relu": torch.relu, "tanh": torch.tanh}
+LOSSES = ("softmax", "squared")
+ACTIVATE: dict[str, Callable[[Tensor], Tensor]] = {
+    "logistic": torch.sigmoid,
+    "relu": torch.relu,
+    "tanh": torch.tanh,
+    "x*logistic(x)": torch.nn.functional.silu,
+    "softplus(x) - 1": lambda x: torch.nn.functional.softplus(x) - 1,
+    "max(x, 0.1*x)": lambda x: torch.nn.functional.leaky_relu(x, 0.1),
+    "x": lambda x: x,
+}
+ELEMENTWISE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "squared": lambda y, t: 0.5 * (y - t) ** 2,
+    "absolute": lambda y, t: (y - t).abs(),
+    "huber": lambda y, t: torch.nn.functional.huber_loss(y, t, reduction="none"),
+    "logistic": lambda y, t: torch.nn.functional.binary_cross_entropy_with_logits(y, t, reduction="none"),
+    "log(cosh(y - t))": lambda y, t: torch.log(torch.cosh(y - t)),
+}
 
 
 class Oracle:
@@ -38,18 +56,20 @@ class Oracle:
         self,
         functions: Sequence[Function],
         sizes: Sequence[int],
-        activation: Activation,
-        loss: Loss,
+        activation: str | Sequence[str],
+        loss: str,
         seed: int = 0,
     ):
         self.random = np.random.default_rng(seed)
-        self.activation: Activation = activation
-        self.loss: Loss = loss
+        hidden = len(sizes) - 2
+        self.activations = [activation] * hidden if isinstance(activation, str) else list(activation)
+        self.loss = loss
         pairs = list(pairwise(sizes))
         kinds = [*functions, LINEAR.function]
+        formulas = [*map(activation_formula, self.activations), None]
         self.shapes = [
-            Shape(LINEAR if f is LINEAR.function else program_of(*signature(f)), n, m)
-            for f, (n, m) in zip(kinds, pairs, strict=True)
+            Shape(LINEAR if f is LINEAR.function else program_of(*signature(f)), n, m, activation)
+            for f, (n, m), activation in zip(kinds, pairs, formulas, strict=True)
         ]
         self.matrices = [
             [torch.from_numpy(self._drawn(f, name, n, m)) for name in (*f.parameters, *f.constants)]
@@ -75,12 +95,13 @@ class Oracle:
         ):
             h = transfer(shape.program.function, h, matrices, "reference") + bias
             if n < last:
-                h = ACTIVATE[self.activation](h)
+                h = ACTIVATE[self.activations[n]](h)
             if n + 1 == upto:
                 break
         return h
 
-    def step(self, data: Data, rows: Array, rate: float, clip: float | None) -> float:
+    def gradients(self, data: Data, rows: Array) -> tuple[float, list[Tensor]]:
+        """The sum of the samples' losses, and its gradients."""
         parameters = self.parameters
         for p in parameters:
             p.requires_grad_()
@@ -90,20 +111,33 @@ class Oracle:
                 out, torch.from_numpy(data.labels[rows]), reduction="none"
             )
         else:
-            losses = 0.5 * (out - torch.from_numpy(data.targets[rows])).square().sum(1)
+            losses = ELEMENTWISE[self.loss](out, torch.from_numpy(data.targets[rows])).sum(1)
         if data.weights is not None:
             losses = losses * torch.from_numpy(data.weights[rows])
         total = losses.sum()
-        grads = torch.autograd.grad(total, parameters)
-        with torch.no_grad():
-            for p, g in zip(parameters, grads, strict=True):
-                p -= rate / len(rows) * (g if clip is None else g.clamp(-clip, clip))
-                p.requires_grad_(False)
-        return float(total.detach()) / len(rows)
+        gradients = torch.autograd.grad(total, parameters)
+        for p in parameters:
+            p.requires_grad_(False)
+        return float(total.detach()), list(gradients)
 
-    def network(self, batch_size: int, dtype: DType = "float64") -> CompiledNetwork:
+    def step(self, data: Data, rows: Array, rate: float, clip: float | None) -> float:
+        total, gradients = self.gradients(data, rows)
+        for p, g in zip(self.parameters, gradients, strict=True):
+            p -= rate / len(rows) * (g if clip is None else g.clamp(-clip, clip))
+        return total / len(rows)
+
+    def network(
+        self,
+        batch_size: int,
+        dtype: DType = "float64",
+        rule: CompiledRule = SGD,
+        clip_norm: float | None = None,
+        threads: int = 1,
+    ) -> CompiledNetwork:
         """The compiled network, with this one's parameters."""
-        network = CompiledNetwork(self.shapes, self.activation, self.loss, dtype, batch_size)
+        network = CompiledNetwork(
+            self.shapes, loss_formula(self.loss), dtype, batch_size, rule, clip_norm, threads
+        )
         for layer, matrices, bias in zip(network.layers, self.matrices, self.biases, strict=True):
             layer.load([m.numpy() for m in matrices], bias.numpy())
         return network
@@ -132,8 +166,12 @@ class Data:
         self.weights = random.uniform(0, 2, count) if weighted else None
         self.order = random.permutation(count)
 
-    def wanted(self) -> dict[str, Any]:
-        return {"labels": self.labels, "targets": self.targets, "weights": self.weights}
+    def expected(self, loss: str, dtype: DType = "float64") -> Targets:
+        """What a network with this loss is to learn."""
+        count, outputs = self.targets.shape
+        if loss == "softmax":
+            return Targets.labels(self.labels, outputs, count, dtype, self.weights)
+        return Targets.numbers(self.targets, outputs, count, dtype, self.weights)
 
 
 def compare(
@@ -147,9 +185,10 @@ def compare(
 ) -> None:
     """After each of some steps, parameters and loss are the same."""
     network, samples = oracle.network(batch_size), Samples.of(data.x, "float64")
+    expected = data.expected(oracle.loss)
     for n in range(min(steps, -(-len(data.order) // batch_size))):
         rows = data.order[n * batch_size : (n + 1) * batch_size]
-        done = network.train(samples, rows, rate=rate, clip=clip, **data.wanted())
+        done = network.train(samples, expected, rows, rate=rate, clip=clip)
         loss = oracle.step(data, rows, rate, clip)
         assert done.finite
         np.testing.assert_allclose(done.losses, [loss], rtol=1e-10)
@@ -188,7 +227,7 @@ def test_batch_sizes_and_a_short_last_batch(batch_size: int):
 def test_a_short_last_batch_in_one_call():
     oracle, data = Oracle(functions("F16"), (17, 9, 3), "tanh", "softmax"), Data(21, 17, 3, 0.4)
     network = oracle.network(8)
-    done = network.train(Samples.of(data.x, "float64"), data.order, rate=0.1, **data.wanted())
+    done = network.train(Samples.of(data.x, "float64"), data.expected(oracle.loss), data.order, rate=0.1)
     losses = [oracle.step(data, data.order[n : n + 8], 0.1, None) for n in (0, 8, 16)]
     np.testing.assert_allclose(done.losses, losses, rtol=1e-10)
     oracle.assert_same(network)
@@ -239,15 +278,18 @@ def test_predictions_of_every_layer():
 def test_right_answers_are_counted_before_their_own_update():
     oracle, data = Oracle(functions("F03"), (17, 9, 3), "tanh", "softmax"), Data(30, 17, 3, 1.0)
     expected = int((oracle.outputs(data.x).argmax(1).numpy() == data.labels).sum())
-    done = oracle.network(30).train(Samples.of(data.x, "float64"), data.order, rate=5.0, **data.wanted())
+    done = oracle.network(30).train(
+        Samples.of(data.x, "float64"), data.expected("softmax"), data.order, rate=5.0
+    )
     assert done.right == expected
 
 
 def test_float32_follows_float64():
     oracle, data = Oracle(functions("F12", "F16"), (40, 33, 17, 5), "tanh", "softmax"), Data(96, 40, 5, 0.3)
     network, samples = oracle.network(16, "float32"), Samples.of(data.x, "float32")
+    expected = data.expected("softmax", "float32")
     for n in range(0, 96, 16):
-        done = network.train(samples, data.order[n : n + 16], rate=0.1, clip=1000.0, **data.wanted())
+        done = network.train(samples, expected, data.order[n : n + 16], rate=0.1, clip=1000.0)
         np.testing.assert_allclose(
             done.losses, [oracle.step(data, data.order[n : n + 16], 0.1, 1000.0)], rtol=1e-4
         )
@@ -267,8 +309,9 @@ def test_chunks_do_not_change_a_bit(dtype: DType, formula: str):
     oracle, data = Oracle(functions(formula), (20, 17, 3), "relu", "softmax"), Data(101, 20, 3, 0.3)
     samples = Samples.of(data.x, dtype)
     whole, pieces = oracle.network(4, dtype), oracle.network(4, dtype)
-    first = whole.train(samples, data.order, rate=0.01, **data.wanted())
-    chunks = list(pieces.train_in_chunks(samples, data.order, rate=0.01, **data.wanted()))
+    expected = data.expected("softmax", dtype)
+    first = whole.train(samples, expected, data.order, rate=0.01)
+    chunks = list(pieces.train_in_chunks(samples, expected, data.order, rates=np.full(26, 0.01)))
     assert len(chunks) > 1
     assert np.array_equal(np.concatenate([c.losses for c in chunks]), first.losses)
     assert sum(c.right for c in chunks) == first.right
@@ -280,7 +323,9 @@ def test_the_same_start_gives_the_same_bits():
     results: list[list[Array]] = []
     for _ in range(2):
         network = oracle.network(16, "float32")
-        network.train(Samples.of(data.x, "float32"), data.order, rate=0.1, **data.wanted())
+        network.train(
+            Samples.of(data.x, "float32"), data.expected("softmax", "float32"), data.order, rate=0.1
+        )
         results.append(trained(network))
     assert all(np.array_equal(a, b) for a, b in zip(*results, strict=True))
 
@@ -291,7 +336,7 @@ def test_python_looks_up_within_a_second(seconds: float, monkeypatch: pytest.Mon
     oracle = Oracle(functions("F12"), (20, 17, 3), "relu", "softmax")
     network, clock, seen = oracle.network(4), [0.0], list[Array]()
 
-    def train(samples: Any, order: Array, **settings: Any) -> Any:
+    def train(samples: Any, targets: Any, order: Array, **settings: Any) -> Any:
         batches = -(-len(order) // 4)
         slower = 3 if seconds < 0.3 and len(seen) > 5 else 1
         clock[0] += batches * seconds * slower
@@ -301,7 +346,7 @@ def test_python_looks_up_within_a_second(seconds: float, monkeypatch: pytest.Mon
     monkeypatch.setattr(network, "train", train)
     monkeypatch.setattr(compiled_network, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     order, last = np.arange(40_001), 0.0
-    for _ in network.train_in_chunks(None, order):  # pyright: ignore[reportArgumentType]
+    for _ in network.train_in_chunks(None, None, order, rates=np.zeros(10_001)):  # pyright: ignore[reportArgumentType]
         assert clock[0] - last <= 1.0
         clock[0] += 100.0  # what is done with a chunk is not its own time
         last = clock[0]
@@ -314,20 +359,29 @@ def test_python_looks_up_within_a_second(seconds: float, monkeypatch: pytest.Mon
 
 
 def test_a_loss_that_is_not_finite_ends_training_and_that_batch_updates_nothing():
-    kinds: list[tuple[Activation, Loss]] = [("relu", "softmax"), ("tanh", "squared")]
+    kinds: list[tuple[Activation, str]] = [("relu", "softmax"), ("tanh", "squared")]
     for activation, loss in kinds:
         oracle, data = Oracle(functions("F03"), (20, 9, 3), activation, loss), Data(40, 20, 3, 0.3)
         bad = data.order[20]
         data.x[bad, 4] = math.nan
         network, samples = oracle.network(8), Samples.of(data.x, "float64")
-        done = network.train(samples, data.order, rate=0.1, **data.wanted())
+        done = network.train(samples, data.expected(loss), data.order, rate=0.1)
         assert not done.finite
         assert len(done.losses) == 3
         assert np.isfinite(done.losses).tolist() == [True, True, False]
         for n in (0, 8):
             oracle.step(data, data.order[n : n + 8], 0.1, None)
         oracle.assert_same(network)
-        assert len(list(network.train_in_chunks(samples, data.order[16:], rate=0.1, **data.wanted()))) == 1
+        assert (
+            len(
+                list(
+                    network.train_in_chunks(
+                        samples, data.expected(loss), data.order[16:], rates=np.full(3, 0.1)
+                    )
+                )
+            )
+            == 1
+        )
         oracle.assert_same(network)
 
 
@@ -335,9 +389,7 @@ def compressed(x: Array) -> Samples:
     """Held by rows, however few zeros there are."""
     rows, columns = np.nonzero(x)
     starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(x)))])
-    return Samples(
-        len(x), x.shape[1], np.empty((0, x.shape[1])), starts, columns.astype(np.int32), x[rows, columns]
-    )
+    return Samples(len(x), x.shape[1], x[rows, columns], starts, columns.astype(np.int32))
 
 
 @pytest.mark.parametrize("formula", ["p/x", "p*log(abs(x))", "p*x**(-2)", "p/tanh(q*x)"])
@@ -345,7 +397,7 @@ def test_functions_that_are_not_finite_at_zero(formula: str):
     """Right as long as no input is zero; and at the first that is, training ends."""
     oracle, data = Oracle(functions(formula), (17, 9, 3), "relu", "softmax"), Data(32, 17, 3, 1.0)
     network, samples = oracle.network(8), compressed(data.x)
-    done = network.train(samples, data.order, rate=0.001, **data.wanted())
+    done = network.train(samples, data.expected("softmax"), data.order, rate=0.001)
     for n in range(0, 32, 8):
         oracle.step(data, data.order[n : n + 8], 0.001, None)
     assert done.finite
@@ -353,7 +405,7 @@ def test_functions_that_are_not_finite_at_zero(formula: str):
 
     data.x[data.order[9], [3, 5]] = 0
     samples = compressed(data.x)
-    done = network.train(samples, data.order, rate=0.001, **data.wanted())
+    done = network.train(samples, data.expected("softmax"), data.order, rate=0.001)
     oracle.step(data, data.order[:8], 0.001, None)
     assert not done.finite
     assert len(done.losses) == 2
@@ -380,13 +432,15 @@ def test_an_infinite_slope_at_a_silent_relu_is_no_error(width: int):
 def test_an_error_below_the_normal_numbers_is_none(dtype: DType):
     """Of two logistic units the first is so far out that its slope is no normal number."""
     least = float(np.finfo(dtype).tiny)
-    network = CompiledNetwork([Shape(LINEAR, 1, 2), Shape(LINEAR, 2, 1)], "logistic", "squared", dtype, 1)
+    shapes = [Shape(LINEAR, 1, 2, activation_formula("logistic")), Shape(LINEAR, 2, 1)]
+    network = CompiledNetwork(shapes, loss_formula("squared"), dtype, 1)
     network.layers[0].load([np.array([[math.log(least) - 2, math.log(least) + 2]])], None)
     network.layers[1].load([np.ones((2, 1))], None)
     samples = Samples.of(np.ones((1, 1)), dtype)
     far, near = network.predict(samples, 1)[0]
     assert 0 < far < least < near
-    network.train(samples, np.arange(1), rate=1.0, targets=np.full((1, 1), -1.0))
+    expected = Targets.numbers(np.full((1, 1), -1.0), 1, 1, dtype, None)
+    network.train(samples, expected, np.arange(1), rate=1.0)
     (_, (far, near)) = network.layers[0].read()
     assert far == 0
     assert near < 0
@@ -395,56 +449,109 @@ def test_an_error_below_the_normal_numbers_is_none(dtype: DType):
 # ---- what is refused
 
 
-def test_numbers_that_would_be_looked_up_elsewhere_are_refused():
+def test_indices_and_shapes_that_kernels_could_not_check_are_refused():
     oracle, data = Oracle(functions("F03"), (17, 9, 3), "relu", "softmax"), Data(20, 17, 3, 1.0)
-    network, samples = oracle.network(8), Samples.of(data.x, "float64")
-    good = data.wanted()
-    cases: list[tuple[list[int], dict[str, Any]]] = [
-        ([0, 20], {}),
-        ([-1], {}),
-        ([0], {"labels": data.labels + 1}),
-        ([0], {"labels": data.labels[:5]}),
-        ([0], {"labels": None}),
-        ([0], {"weights": np.ones(3)}),
-    ]
-    for order, wrong in cases:
-        with pytest.raises(FtnnError):
-            network.train(samples, np.array(order), rate=0.1, **{**good, **wrong})
-    with pytest.raises(FtnnError):
-        network.train(Samples.of(data.x[:, 1:], "float64"), np.arange(3), rate=0.1, **good)
-    with pytest.raises(FtnnError):
-        network.predict(Samples.of(data.x[:, 1:], "float64"))
-    squared = Oracle(functions("F03"), (17, 9, 3), "relu", "squared").network(8)
+    network, samples, expected = oracle.network(8), Samples.of(data.x, "float64"), data.expected("softmax")
+    for order in ([0, 20], [-1]):
+        with pytest.raises(FtnnError, match="order are"):
+            network.train(samples, expected, np.array(order), rate=0.1)
+    narrow = Samples.of(data.x[:, 1:], "float64")
+    with pytest.raises(FtnnError, match="17 inputs, the data 16"):
+        network.train(narrow, expected, np.arange(3), rate=0.1)
+    with pytest.raises(FtnnError, match="17 inputs, the data 16"):
+        network.predict(narrow)
+    for labels in (data.labels + 1, data.labels[:5], None):
+        with pytest.raises(FtnnError, match="label"):
+            Targets.labels(labels, 3, 20, "float64", None)
     for targets in (None, data.targets[:, :2], data.targets[:9]):
-        with pytest.raises(FtnnError):
-            squared.train(samples, np.arange(3), rate=0.1, targets=targets)
-    for size in (0, 1025):
-        with pytest.raises(FtnnError, match="1 to 1024"):
-            Oracle(functions("F03"), (17, 9, 3), "relu", "softmax").network(size)
-
-
-def test_arrays_of_any_kind_need_no_new_compilation():
-    oracle, data = Oracle(functions("F03"), (17, 9, 3), "relu", "softmax"), Data(20, 17, 3, 1.0)
-    network = oracle.network(8)
-    network.train(Samples.of(data.x, "float64"), data.order, rate=0.1, **data.wanted())
-    known = len(epoch.train.signatures)
-    x = data.x.astype(np.float32)[:, ::-1]
-    for array in (x, data.labels, data.order):
-        array.flags.writeable = False
-    network.train(Samples.of(x, "float64"), data.order[::2], rate=0.1, labels=data.labels.astype(np.int32))
-    network.train(Samples.of(data.x, "float64"), data.order, rate=0.1, labels=data.labels)
-    assert len(epoch.train.signatures) == known
+        with pytest.raises(FtnnError, match="targets of shape"):
+            Targets.numbers(targets, 3, 20, "float64", None)
+    with pytest.raises(FtnnError, match="a weight for each"):
+        Targets.labels(data.labels, 3, 20, "float64", np.ones(3))
 
 
 def test_compressed_and_dense_samples_are_the_same_ones():
     data = Data(50, 13, 3, 0.2)
     data.x[7] = 0
     data.x[-1] = 0
-    found = Samples.of(data.x, "float64")
+    samples = Samples.of(data.x, "float64")
+    assert samples.starts is not None
+    assert samples.columns is not None
     again = np.zeros_like(data.x)
     for row in range(50):
-        part = slice(found.starts[row], found.starts[row + 1])
-        again[row, found.columns[part]] = found.values[part]
-    assert len(found.dense) == 0
+        part = slice(samples.starts[row], samples.starts[row + 1])
+        again[row, samples.columns[part]] = samples.values[part]
     assert np.array_equal(again, data.x)
-    assert np.array_equal(Samples.of(np.ones((3, 2)), "float64").dense, np.ones((3, 2)))
+    dense = Samples.of(np.ones((3, 2)), "float64")
+    assert dense.starts is None
+    assert np.array_equal(dense.values, np.ones((3, 2)))
+
+
+# ---- rules, activations and losses
+
+
+@pytest.mark.parametrize("activation", [name for name in ACTIVATE if name not in ACTIVATIONS])
+def test_any_formula_is_an_activation(activation: str):
+    oracle = Oracle(functions("F12", "F09"), (20, 19, 18, 3), activation, "softmax")
+    compare(oracle, Data(40, 20, 3, 0.4), 16)
+
+
+def test_each_layer_has_its_own_activation():
+    oracle = Oracle(functions("F12", "F03"), (20, 19, 18, 3), ["relu", "x*logistic(x)"], "squared")
+    compare(oracle, Data(40, 20, 3, 0.4), 16)
+
+
+@pytest.mark.parametrize("loss", ELEMENTWISE)
+def test_elementwise_losses_with_weights(loss: str):
+    data = Data(40, 20, 3, 0.4, weighted=True)
+    data.targets = (data.targets > 0).astype(float) if loss == "logistic" else data.targets
+    compare(Oracle(functions("F12"), (20, 19, 3), "tanh", loss), data, 16)
+
+
+OPTIMIZERS: dict[str, Callable[[list[Tensor]], torch.optim.Optimizer]] = {
+    "sgd": lambda p: torch.optim.SGD(p, 0.02),
+    "momentum": lambda p: torch.optim.SGD(p, 0.02, momentum=0.9),
+    "nesterov": lambda p: torch.optim.SGD(p, 0.02, momentum=0.9, nesterov=True),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, 0.02),
+    "adam": lambda p: torch.optim.Adam(p, 0.02),
+    "adamw": lambda p: torch.optim.AdamW(p, 0.02, weight_decay=0.0),
+}
+
+
+@pytest.mark.parametrize("batch_size", [16, 300])
+@pytest.mark.parametrize("clip_norm", [None, 0.05])
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_trains_as_torchs_optimizer(name: str, clip_norm: float | None, batch_size: int):
+    oracle, data = Oracle(functions("F12", "F03"), (20, 9, 7, 3), "tanh", "softmax"), Data(650, 20, 3, 0.4)
+    network = oracle.network(batch_size, rule=RULES[name].compiled(0.0), clip_norm=clip_norm)
+    optimizer = OPTIMIZERS[name](oracle.parameters)
+    samples, expected = Samples.of(data.x, "float64"), data.expected("softmax")
+    for n in range(0, 3 * batch_size, batch_size):
+        rows = data.order[n : n + batch_size]
+        done = network.train(samples, expected, rows, rate=0.02)
+        total, gradients = oracle.gradients(data, rows)
+        for p, gradient in zip(oracle.parameters, gradients, strict=True):
+            p.grad = gradient / len(rows)
+        if clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(oracle.parameters, clip_norm)
+        optimizer.step()
+        np.testing.assert_allclose(done.losses, [total / len(rows)], rtol=1e-9)
+        oracle.assert_same(network, 1e-8)
+
+
+@pytest.mark.parametrize("batch_size", [16, 600])
+@pytest.mark.parametrize("formula", ["F12", "F03", "F05", "F09"])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_threads_do_not_change_a_bit(formula: str, activation: str, batch_size: int):
+    oracle, data = (
+        Oracle(functions(formula, formula), (40, 70, 33, 3), activation, "softmax"),
+        Data(700, 40, 3, 0.3),
+    )
+    results: list[list[Array]] = []
+    for threads in (1, 2, 3):
+        network = oracle.network(batch_size, "float32", RULES["adam"].compiled(0.0), threads=threads)
+        samples, expected = Samples.of(data.x, "float32"), data.expected("softmax", "float32")
+        done = network.train(samples, expected, data.order, rate=0.01)
+        results.append([done.losses, network.predict(samples), *trained(network)])
+    for others in results[1:]:
+        assert all(np.array_equal(one, other) for one, other in zip(results[0], others, strict=True))

@@ -93,7 +93,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-_PACKAGES = ("ftnn", "torch", "numpy", "numba", "llvmlite", "scipy")
+_PACKAGES = ("ftnn", "torch", "numpy", "llvmlite", "scipy")
 
 
 @cache

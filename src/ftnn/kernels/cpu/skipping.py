@@ -165,7 +165,7 @@ def backward(
 ) -> bool:
     """Fill the gradients, as `part` has its matrices, and `down`, (batch, in); False as for `forward`."""
     by_x, by_parameters = down is not None, bool(gradients)
-    code = kernel(skipping_backward, program, target, by_x=by_x, by_parameters=by_parameters, update=False)
+    code = kernel(skipping_backward, program, target, by_x=by_x, by_parameters=by_parameters)
     zeros_count = slopes_of(program, by_x, by_parameters).of_zeros
     down_t = None if down is None else down.new_empty(*reversed(down.shape))
     for start, stop in tiling.chunks(len(x)):
@@ -223,7 +223,7 @@ def _backward(
                 dx=dx,
                 dx_row_length=0 if down is None else down.shape[1],
                 dx_at_zero=1,
-                settings=0,
+                scalars=0,
             )
             calls.append((code, args))
         return calls

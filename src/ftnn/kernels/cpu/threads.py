@@ -120,7 +120,7 @@ def _team_text() -> str:
     call.add_incoming(first, task)
     place = b.add(pairs, b.mul(call, number(2)))
     address = b.load(at(place), typ=pointer)
-    b.call(_Callee(address, kernel), [b.load(at(b.add(place, number(1))), typ=pointer)])
+    b.call(Callee(address, kernel), [b.load(at(b.add(place, number(1))), typ=pointer)])
     following = b.add(call, number(1))
     call.add_incoming(following, each)
     b.cbranch(b.icmp_signed("<", following, last), each, take)
@@ -129,7 +129,7 @@ def _team_text() -> str:
     return str(module)
 
 
-class _Callee:
+class Callee:
     """A pointer that is called: llvmlite wants to know the type of the function behind it."""
 
     def __init__(self, address: Any, kind: ir.FunctionType):

@@ -64,7 +64,22 @@ class Kernel:
         return self.v.splat(self.scalar(base, index))
 
     def index_at(self, base: ir.Value, place: ir.Value) -> ir.Value:
+        """A 32-bit integer."""
         return self.builder.sext(self.builder.load(self.at(base, I32, place), typ=I32), I64)
+
+    def put_index(self, value: ir.Value, base: ir.Value, place: ir.Value) -> None:
+        self.builder.store(self.builder.trunc(value, I32), self.at(base, I32, place))
+
+    def whole_at(self, base: ir.Value, place: ir.Value | int) -> ir.Value:
+        """A 64-bit integer."""
+        return self.builder.load(self.at(base, I64, place), typ=I64)
+
+    def put_whole(self, value: ir.Value | int, base: ir.Value, place: ir.Value | int) -> None:
+        number = ir.Constant(I64, value) if isinstance(value, int) else value
+        self.builder.store(number, self.at(base, I64, place))
+
+    def put_scalar(self, value: ir.Value, base: ir.Value, place: ir.Value) -> None:
+        self.builder.store(value, self.at(base, self.v.scalar, place))
 
     def scratch(self, elements: int) -> ir.Value:
         """Memory on the stack, for as long as the kernel runs."""

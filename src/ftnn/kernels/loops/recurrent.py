@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from ftnn.formula._expr import INPUT, MEMORY, symbol
-from ftnn.kernels.codegen.control import I64, loop
+from ftnn.kernels.codegen.control import loop
 from ftnn.kernels.codegen.emitting import Emitter
 from ftnn.kernels.codegen.rewriting import regrouped
 from ftnn.kernels.codegen.target import Args, Target
 from ftnn.kernels.loops.kernel import Kernel, matrix_values
+from ftnn.kernels.loops.updates import Update, Updating
 from ftnn.kernels.program import Program
 
 
@@ -26,9 +27,13 @@ class MemoryArgs(Args):
     after: int
     """Its new value, (in, row)."""
     u: int
-    """The sums, or the error at them, (vectors, lanes)."""
-    settings: int
-    """The rate and the clip, as numbers of the kernel's dtype."""
+    """The sums, or the error at them: a vector for each vector of outputs."""
+    u_stride: int
+    """How far the next of these vectors is, in numbers."""
+    states: int
+    """Addresses of the rule's states, parameter by parameter."""
+    scalars: int
+    """See `updates.py`."""
 
 
 _ARGS = MemoryArgs.places()
@@ -39,31 +44,33 @@ def memory_forward(program: Program, target: Target) -> str:
     k = Kernel("memory_forward", target, MemoryArgs)
     v = k.v
     value = regrouped(program.expr)
-    sums, after = k.pointer(_ARGS.u), k.pointer(_ARGS.after)
-    loop(v, k.number(_ARGS.vectors), lambda vec, _: k.store(v.const(0.0), sums, k.times(vec, v.lanes)))
+    sums, stride, after = k.pointer(_ARGS.u), k.number(_ARGS.u_stride), k.pointer(_ARGS.after)
+    loop(v, k.number(_ARGS.vectors), lambda vec, _: k.store(v.const(0.0), sums, k.times(vec, stride)))
 
     def each(vec: ir.Value, place: ir.Value, emit: Emitter, tables: Sequence[ir.Value]) -> None:
         new = emit.evaluate(value)[0]
         k.store(new, after, place)
-        cell = k.times(vec, v.lanes)
+        cell = k.times(vec, stride)
         k.store(v.add(k.load(sums, cell), new), sums, cell)
 
     return _over_memory(k, program, each)
 
 
-def memory_update(program: Program, target: Target) -> str:
-    """The SGD update after one step, `before` taken as given: the paper's one-step derivative."""
+def memory_update(program: Program, target: Target, update: Update) -> str:
+    """The update after one step, `before` taken as given: the paper's one-step derivative."""
     k = Kernel("memory_update", target, MemoryArgs)
     v = k.v
     slopes = [regrouped(program.slopes[name]) for name in program.parameters]
-    errors = k.pointer(_ARGS.u)
-    rate, clip = (k.broadcast(k.pointer(_ARGS.settings), ir.Constant(I64, n)) for n in range(2))
+    errors, stride = k.pointer(_ARGS.u), k.number(_ARGS.u_stride)
+    count = len(update.state)
+    states = k.pointers(_ARGS.states, count * len(program.parameters))
+    updating = Updating(k, update, k.pointer(_ARGS.scalars))
 
     def each(vec: ir.Value, place: ir.Value, emit: Emitter, tables: Sequence[ir.Value]) -> None:
-        error = k.load(errors, k.times(vec, v.lanes))
-        for name, slope, table in zip(program.parameters, emit.evaluate(*slopes), tables, strict=False):
-            step = v.clamp(v.mul(error, slope), clip)
-            k.store(v.fma(v.neg(rate), step, emit.known[symbol(name)]), table, place)
+        error = k.load(errors, k.times(vec, stride))
+        for n, (name, slope) in enumerate(zip(program.parameters, emit.evaluate(*slopes), strict=True)):
+            own = states[n * count : (n + 1) * count]
+            updating.at(place, tables[n], own, v.mul(error, slope), emit.known[symbol(name)])
 
     return _over_memory(k, program, each)
 

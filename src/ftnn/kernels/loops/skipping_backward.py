@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from ftnn.formula._derive import differentiate
 from ftnn.formula._expr import INPUT, ONE, ZERO, Expr, plus, symbol, times
-from ftnn.kernels.codegen.control import I64, loop, when
+from ftnn.kernels.codegen.control import loop, when
 from ftnn.kernels.codegen.emitting import Emitter
 from ftnn.kernels.codegen.placeholders import ERROR, SUM
 from ftnn.kernels.codegen.rewriting import (
@@ -22,6 +22,7 @@ from ftnn.kernels.codegen.rewriting import (
 )
 from ftnn.kernels.codegen.target import Args, Target
 from ftnn.kernels.loops.kernel import TILE, Kernel, SampleLists, hoisted, matrix_values
+from ftnn.kernels.loops.updates import Update, Updating
 from ftnn.kernels.loops.zeros import ZerosErrors
 from ftnn.kernels.program import Program
 
@@ -41,7 +42,7 @@ class BackwardArgs(Args):
     subset_sums: int
     """The errors of groups of samples, summed: see `zeros.py`."""
     gradients: int
-    """For `update`, unused: the matrices themselves change."""
+    """Addresses: of the gradients or, with an update, of the rule's states, parameter by parameter."""
     gradient_row_length: int
     accumulate: int
     """Whether gradients are added to what is there."""
@@ -50,8 +51,8 @@ class BackwardArgs(Args):
     dx_row_length: int
     dx_at_zero: int
     """Whether it is wanted where x is zero."""
-    settings: int
-    """For `update`: the rate and the clip, as numbers of the kernel's dtype."""
+    scalars: int
+    """With an update: see `updates.py`."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +94,10 @@ def backward(
     *,
     by_x: bool,
     by_parameters: bool,
-    update: bool,
+    update: Update | None = None,
     tile: int = TILE,
 ) -> str:
-    """Gradients of Σ g·(F ⊙ x) by x and every parameter in one pass; or the SGD update instead of these."""
+    """Gradients of Σ g·(F ⊙ x) by x and every parameter in one pass; or the update of these at once."""
     k = Kernel("update" if update else "backward", target, BackwardArgs)
     v, b, A = k.v, k.builder, BackwardArgs.places()
     lanes = target.lanes
@@ -112,16 +113,15 @@ def backward(
     zeros_errors = None
     if slopes.of_zeros:
         zeros_errors = ZerosErrors(k, lists, k.pointer(A.subset_sums), tile)
-    gradients = k.pointers(A.gradients, len(program.parameters) if by_parameters and not update else 0)
+    arrays = 1 if update is None else len(update.state)  # per parameter
+    gradients = k.pointers(A.gradients, arrays * len(program.parameters) if by_parameters else 0)
     gradient_row_length = k.number(A.gradient_row_length)
     accumulate = k.is_set(k.number(A.accumulate))
     dx, dx_row_length = k.pointer(A.dx), k.number(A.dx_row_length)
     dx_at_zero = k.is_set(k.number(A.dx_at_zero))
     partial = k.scratch(tile * lanes if by_x else 0)
     zero = v.const(0.0)
-    rate = clip = zero
-    if update:
-        rate, clip = (k.broadcast(k.pointer(A.settings), ir.Constant(I64, n)) for n in range(2))
+    updating = None if update is None else Updating(k, update, k.pointer(A.scalars))
     roots = [*inner, down]
     tabulated = frontier(roots, "input")
     tables_by_x = [k.scratch(tile + lanes) for _ in tabulated]
@@ -193,9 +193,9 @@ def backward(
                     for part, total, factor in zip(outer, sums, emit.evaluate(*outer), strict=True)
                 ]
                 for n, (name, total) in enumerate(zip(program.parameters, totals, strict=True)):
-                    if update:
-                        step = v.clamp(total, clip)
-                        k.store(v.fma(v.neg(rate), step, values[symbol(name)]), tables[n], place)
+                    if updating is not None:
+                        states = gradients[n * arrays : (n + 1) * arrays]
+                        updating.at(place, tables[n], states, total, values[symbol(name)])
                     else:
                         there = k.plus(k.times(j, gradient_row_length), k.times(vec, lanes))
                         table = gradients[n]

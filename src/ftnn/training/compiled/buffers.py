@@ -1,67 +1,104 @@
-"""What compiled epochs work on: data, layers and targets in arrays that kernels can read."""
+"""What compiled steps work on: data, layers and targets in arrays that kernels can read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ftnn.errors import FtnnError, ShapeError
-from ftnn.formula._expr import INPUT, call, symbol
 from ftnn.kernels.codegen.target import DType
-from ftnn.kernels.cpu.compiler import Code, host, kernel
-from ftnn.kernels.loops.copies import elementwise
-from ftnn.kernels.program import Program
-from ftnn.nn import Activation
-from ftnn.training._problem import Loss
-from ftnn.training.compiled import epoch
+from ftnn.kernels.cpu.compiler import host
+from ftnn.kernels.program import Program, program_of
+from ftnn.nn._activations import ActivationFormula
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 SPARSE = 0.7
 """Data with a smaller share of non-zeros are held compressed."""
-ACTIVATIONS: dict[Activation, int] = {"logistic": epoch.LOGISTIC, "relu": epoch.RELU, "tanh": epoch.TANH}
-LOSSES: dict[Loss, int] = {"softmax": epoch.SOFTMAX, "squared": epoch.SQUARED}
+LINEAR = program_of("w*x")
+"""A plain weight, as a function."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Samples:
     """Inputs, (samples, in): dense, or compressed by rows where most are zero."""
 
     count: int
     features: int
-    dense: Array
-    starts: Array
-    columns: Array
     values: Array
+    """(samples, in); or those that are not zero, row by row."""
+    starts: Array | None = None
+    """Where each compressed row begins."""
+    columns: Array | None = None
+    """The input of each compressed value."""
 
     @classmethod
     def of(cls, x: Array, dtype: DType) -> Samples:
-        x = plain(x, dtype)
+        x = np.require(x, dtype, ["C", "A"])
         count, features = x.shape
-        none = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, dtype)
-        listed = x.view(np.uint32 if dtype == "float32" else np.uint64)  # by its bits: -0 is not 0
-        if x.size == 0 or np.count_nonzero(listed) >= SPARSE * x.size:
-            return cls(count, features, x, *none)
-        rows, columns = np.nonzero(listed)
+        bits = x.view(np.uint32 if dtype == "float32" else np.uint64)  # by its bits, -0 is not 0
+        if x.size == 0 or np.count_nonzero(bits) >= SPARSE * x.size:
+            return cls(count, features, x)
+        rows, columns = np.nonzero(bits)
         starts = np.zeros(count + 1, np.int64)
         np.cumsum(np.bincount(rows, minlength=count), out=starts[1:])
-        values = x[rows, columns]
-        return cls(count, features, np.empty((0, features), dtype), starts, columns.astype(np.int32), values)
+        return cls(count, features, x[rows, columns], starts, columns.astype(np.int32))
 
-    def arguments(self) -> tuple[Array, Array, Array, Array]:
-        return self.dense, self.starts, self.columns, self.values
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """What the outputs should be, and how much each sample counts."""
+
+    expected: Array
+    """Labels, (samples,) int64; or targets, (samples, out filled up to whole vectors)."""
+    weights: Array | None
+    """(samples,)."""
+
+    @classmethod
+    def labels(
+        cls, labels: Array | None, classes: int, samples: int, dtype: DType, weights: Array | None
+    ) -> Targets:
+        if labels is None or np.shape(labels) != (samples,):
+            raise ShapeError(f"the softmax needs a label for each of the {samples} samples")
+        labels = np.require(labels, np.int64, ["C", "A"])
+        check_range("labels", labels, classes)
+        return cls(labels, _weights(weights, samples, dtype))
+
+    @classmethod
+    def numbers(
+        cls, targets: Array | None, outputs: int, samples: int, dtype: DType, weights: Array | None
+    ) -> Targets:
+        if targets is None or np.shape(targets) != (samples, outputs):
+            raise ShapeError(f"this loss needs targets of shape {(samples, outputs)}")
+        filled = np.zeros((samples, host(dtype).filled(outputs)), dtype)
+        filled[:, :outputs] = targets
+        return cls(filled, _weights(weights, samples, dtype))
+
+
+def _weights(weights: Array | None, samples: int, dtype: DType) -> Array | None:
+    if weights is not None and np.shape(weights) != (samples,):
+        raise ShapeError(f"expected a weight for each of the {samples} samples")
+    return None if weights is None else np.require(weights, dtype, ["C", "A"])
+
+
+def check_range(name: str, numbers: Array, stop: int) -> None:
+    if numbers.size and not (numbers.min() >= 0 and numbers.max() < stop):
+        raise FtnnError(f"{name} are {numbers.min()} to {numbers.max()}; expected 0 to {stop - 1}")
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One layer: its function and size."""
+    """One layer: its function and size, and what follows its sums."""
 
     program: Program
     inputs: int
     outputs: int
+    activation: ActivationFormula | None = None
+    """None: the sums are the outputs."""
+    has_bias: bool = True
 
 
 @dataclass(frozen=True)
@@ -71,13 +108,8 @@ class Steps:
     losses: Array
     """The mean loss of each mini-batch that was done; the last may be the one that was not finite."""
     right: int
-    """How many samples were classified rightly, before their own update."""
+    """How many samples were classified correctly, before their own update."""
     finite: bool
-
-
-def plain(array: Array, dtype: Any) -> Array:
-    """An array of the kind that compiled code was compiled for: writable too, though it writes to none."""
-    return np.require(array, dtype, ["C", "A", "W"])
 
 
 def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> Array:
@@ -88,15 +120,30 @@ def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> Array:
     return raw[start : start + size].view(dtype).reshape(shape)
 
 
-class Layer:
-    """One layer's matrices and bias, filled up to whole vectors."""
+def address(array: Array, *place: int) -> int:
+    """Where an array, or one of its elements, is in memory."""
+    return array.ctypes.data + sum(n * step for n, step in zip(place, array.strides, strict=False))
 
-    def __init__(self, shape: Shape, dtype: DType):
-        self.shape = shape
-        self.width = host(dtype).filled(shape.outputs)
-        self.matrices = [aligned_zeros((shape.inputs, self.width), dtype) for _ in shape.program.matrices]
-        self.table = np.array([m.ctypes.data for m in self.matrices], np.int64)
-        self.bias = np.zeros(0, dtype)  # a view into the network's, set there
+
+class Layer:
+    """One layer's parameters with the states of their update rule, filled up to whole vectors."""
+
+    def __init__(self, shape: Shape, dtype: DType, states: Sequence[str] = (), *, gradients: bool = False):
+        self.shape, self.target = shape, host(dtype)
+        self.width = self.target.filled(shape.outputs)
+        self.matrices = [self._matrix() for _ in shape.program.matrices]
+        self.bias = aligned_zeros(self.width, dtype)
+        trained = range(len(shape.program.parameters))
+        self.states = [[self._matrix() for _ in states] for _ in trained]
+        """By parameter, then by state."""
+        self.bias_states = [aligned_zeros(self.width, dtype) for _ in states]
+        self.gradients = [self._matrix() for _ in trained] if gradients else []
+        """Empty where updates are made without them."""
+        self.bias_gradient = aligned_zeros(self.width, dtype) if gradients else None
+        self._names = tuple(states)
+
+    def _matrix(self) -> Array:
+        return aligned_zeros((self.shape.inputs, self.width), self.target.dtype)
 
     def load(self, matrices: Sequence[Array], bias: Array | None) -> None:
         """Take over parameters and constants, each (in, out), and a bias, (out,)."""
@@ -114,48 +161,29 @@ class Layer:
         n = self.shape.outputs
         return [m[:, :n] for m in self.matrices], self.bias[:n]
 
-
-def activation_code(activation: Activation, dtype: DType) -> Code:
-    name = "rect" if activation == "relu" else activation
-    return kernel(elementwise, call(name, symbol(INPUT)), host(dtype))
-
-
-def checked_targets(
-    loss: Loss,
-    dtype: DType,
-    samples: int,
-    outputs: int,
-    labels: Array | None,
-    targets: Array | None,
-    weights: Array | None,
-) -> tuple[Array, Array, Array]:
-    """Labels, targets and weights as compiled code takes them, which does not check: empty where unused."""
-    checked: list[Array] = [np.empty(0, np.int64), np.empty((0, 0), dtype), np.empty(0, dtype)]
-    if loss == "softmax":
-        if labels is None or len(labels) != samples:
-            raise ShapeError(f"the softmax needs a label for each of the {samples} samples")
-        checked[0] = plain(labels, np.int64)
-        check_range("labels", checked[0], outputs)
-    else:
-        if targets is None or np.shape(targets) != (samples, outputs):
-            raise ShapeError(f"squared errors need targets of the shape {(samples, outputs)}")
-        checked[1] = plain(targets, dtype)
-    if weights is not None:
-        if np.shape(weights) != (samples,):
-            raise ShapeError(f"there must be a weight for each of the {samples} samples")
-        checked[2] = plain(weights, dtype)
-    return checked[0], checked[1], checked[2]
+    def arrays(self) -> Iterator[tuple[str, Array]]:
+        """All that a step changes, by name."""
+        for name, matrix, states in zip(
+            self.shape.program.parameters, self.matrices, self.states, strict=False
+        ):
+            yield name, matrix
+            for state, array in zip(self._names, states, strict=True):
+                yield f"{name} {state}", array
+        yield " bias", self.bias
+        for state, array in zip(self._names, self.bias_states, strict=True):
+            yield f" bias {state}", array
 
 
-def check_range(name: str, numbers: Array, stop: int) -> None:
-    if numbers.size and not (numbers.min() >= 0 and numbers.max() < stop):
-        raise FtnnError(f"{name} has numbers {numbers.min()} to {numbers.max()}; allowed are 0 to {stop - 1}")
+class Workspace:
+    """The arrays of one layer that a tile of samples passes through, forward and backward."""
 
-
-def limit(clip: float | None) -> float:
-    return float("inf") if clip is None else float(clip)
-
-
-def steps_of(losses: Array, right: int, done: int) -> Steps:
-    finite = done == len(losses)
-    return Steps(losses[: done + (not finite)], int(right), finite)
+    def __init__(self, layer: Layer, stride: int):
+        shape, target = layer.shape, layer.target
+        dtype, inputs, width = target.dtype, shape.inputs, layer.width
+        self.counts, self.indices = aligned_zeros(inputs, np.int32), aligned_zeros((inputs, stride), np.int32)
+        self.values = aligned_zeros((inputs, stride), dtype)
+        self.rows, self.slopes = (aligned_zeros((stride, width), dtype) for _ in range(2))
+        self.g = aligned_zeros((target.vectors(width), stride, target.lanes), dtype)
+        self.sums = aligned_zeros(self.g.shape, dtype)
+        self.down = aligned_zeros((target.filled(inputs), stride), dtype)
+        """The error at the inputs."""

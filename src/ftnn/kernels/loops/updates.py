@@ -1,0 +1,172 @@
+"""Update rules: a parameter and its state after a step, from its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from ftnn.formula._expr import Expr, symbol
+from ftnn.kernels.codegen.control import I64, loop, when
+from ftnn.kernels.codegen.emitting import Emitter
+from ftnn.kernels.codegen.rewriting import regrouped
+from ftnn.kernels.codegen.target import Args, Target
+from ftnn.kernels.loops.kernel import Kernel
+from ftnn.kernels.loops.losses import DOUBLE
+
+PARAMETER, GRADIENT = "p", "g"
+"""Their names in rules."""
+FACTOR, CLIP, FIRST = 0, 1, 2
+"""Scalars of a step: what a gradient summed over the batch is multiplied by, and its limit before that.
+Behind them come those of the rule."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """A rule as kernels evaluate it: all that depends on scalars alone is computed beforehand, once per step."""
+
+    value: Expr
+    """The new parameter, from the old one, the gradient, the new state and scalars."""
+    state: tuple[tuple[str, Expr], ...] = ()
+    """New states by name, from the old ones, the old parameter, the gradient and scalars."""
+    scalars: tuple[Expr, ...] = ()
+    """Symbols that stand for them."""
+
+
+class Updating:
+    """A rule, in a kernel."""
+
+    def __init__(self, k: Kernel, update: Update, scalars: ir.Value):
+        self._k, self._update = k, update
+        self._factor, self._clip = (k.broadcast(scalars, ir.Constant(I64, n)) for n in (FACTOR, CLIP))
+        self._scalars = {
+            name: k.broadcast(scalars, ir.Constant(I64, FIRST + n)) for n, name in enumerate(update.scalars)
+        }
+
+    def at(
+        self, place: ir.Value, table: ir.Value, states: Sequence[ir.Value], total: ir.Value, old: ir.Value
+    ) -> None:
+        """Update a vector of parameters, `old`, whose gradient summed over the batch is `total`."""
+        k, v = self._k, self._k.v
+        gradient = v.mul(v.clamp(total, self._clip), self._factor)
+        known = self._scalars | {symbol(PARAMETER): old, symbol(GRADIENT): gradient}
+        names = [symbol(name) for name, _ in self._update.state]
+        before = {name: k.load(state, place) for name, state in zip(names, states, strict=True)}
+        formulas = [regrouped(formula) for _, formula in self._update.state]
+        after = dict(zip(names, Emitter(v, known | before).evaluate(*formulas), strict=True))
+        for name, state in zip(names, states, strict=True):
+            k.store(after[name], state, place)
+        (new,) = Emitter(v, known | after).evaluate(regrouped(self._update.value))
+        k.store(new, table, place)
+
+
+class UpdateArgs(Args):
+    vectors: int
+    parameters: int
+    gradients: int
+    states: int
+    """Addresses of the rule's states."""
+    scalars: int
+
+
+def apply_update(update: Update, target: Target) -> str:
+    """Update an array from another with its gradients, over whole vectors."""
+    k = Kernel("apply_update", target, UpdateArgs)
+    A = UpdateArgs.places()
+    parameters, gradients = k.pointer(A.parameters), k.pointer(A.gradients)
+    states = k.pointers(A.states, len(update.state))
+    updating = Updating(k, update, k.pointer(A.scalars))
+
+    def each(vec: ir.Value, _: list[ir.Value]) -> None:
+        place = k.times(vec, k.v.lanes)
+        updating.at(place, parameters, states, k.load(gradients, place), k.load(parameters, place))
+
+    loop(k.v, k.number(A.vectors), each)
+    return k.finish()
+
+
+class BiasArgs(Args):
+    samples: int
+    vectors: int
+    stride: int
+    g: int
+    """(vectors, stride, lanes)."""
+    bias: int
+    states: int
+    scalars: int
+    gradient: int
+    accumulate: int
+
+
+def bias_gradient(target: Target, update: Update | None) -> str:
+    """The gradient of a bias: the error, summed over the samples. Or its update at once."""
+    k = Kernel("bias_gradient", target, BiasArgs)
+    v, A, lanes = k.v, BiasArgs.places(), target.lanes
+    samples, stride, g = k.number(A.samples), k.number(A.stride), k.pointer(A.g)
+    bias, gradient = k.pointer(A.bias), k.pointer(A.gradient)
+    accumulate = k.is_set(k.number(A.accumulate))
+    states = k.pointers(A.states, len(update.state)) if update else []
+    updating = Updating(k, update, k.pointer(A.scalars)) if update else None
+
+    def each_vector(vec: ir.Value, _: list[ir.Value]) -> None:
+        here, place = k.times(k.times(vec, stride), lanes), k.times(vec, lanes)
+
+        def add(s: ir.Value, total: list[ir.Value]) -> list[ir.Value]:
+            return [v.add(total[0], k.load(g, k.plus(here, k.times(s, lanes))))]
+
+        (total,) = loop(v, samples, add, [v.const(0.0)])
+        if updating is not None:
+            updating.at(place, bias, states, total, k.load(bias, place))
+        else:
+            old = when(v, accumulate, lambda: [k.load(gradient, place)], [v.const(0.0)])[0]
+            k.store(v.add(old, total), gradient, place)
+
+    loop(v, k.number(A.vectors), each_vector)
+    return k.finish()
+
+
+class NormArgs(Args):
+    arrays: int
+    """How many."""
+    gradients: int
+    """Their addresses."""
+    sizes: int
+    """How many vectors each has."""
+    largest: int
+    """The norm allowed, float64."""
+    scalars: int
+
+
+def clip_norm(target: Target) -> str:
+    """Shrink all gradients if their common norm is too large: by the factor that updates multiply them with."""
+    k = Kernel("clip_norm", target, NormArgs)
+    v, b, A = k.v, k.builder, NormArgs.places()
+    gradients, sizes, scalars = k.pointer(A.gradients), k.pointer(A.sizes), k.pointer(A.scalars)
+    wide = v.double()
+
+    def each_array(n: ir.Value, total: list[ir.Value]) -> list[ir.Value]:
+        array = b.inttoptr(k.whole_at(gradients, n), ir.PointerType())
+
+        def square(vec: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+            number = k.load(array, k.times(vec, v.lanes))
+            number = number if v.scalar == DOUBLE else v.cast("fpext", number, wide.type)
+            return [wide.fma(number, number, carried[0])]
+
+        (squares,) = loop(v, k.whole_at(sizes, n), square, [wide.const(0.0)])
+        return [b.fadd(total[0], wide.hsum(squares))]
+
+    (total,) = loop(v, k.number(A.arrays), each_array, [ir.Constant(DOUBLE, 0.0)])
+    root = b.call(v.external("llvm.sqrt.f64", DOUBLE, DOUBLE), [total])
+    place = k.at(scalars, v.scalar, FACTOR)
+    factor = b.load(place, typ=v.scalar)
+    factor = factor if v.scalar == DOUBLE else b.fpext(factor, DOUBLE)
+    largest = b.load(k.pointer(A.largest), typ=DOUBLE)
+    # As torch.nn.utils.clip_grad_norm_ has it.
+    share = b.fdiv(largest, b.fadd(b.fmul(root, factor), ir.Constant(DOUBLE, 1e-6)))
+    shrunk = b.fmul(
+        factor,
+        b.select(b.fcmp_ordered("<", share, ir.Constant(DOUBLE, 1.0)), share, ir.Constant(DOUBLE, 1.0)),
+    )
+    b.store(shrunk if v.scalar == DOUBLE else b.fptrunc(shrunk, v.scalar), place)
+    return k.finish()

@@ -1,0 +1,93 @@
+"""Activations: names, or formulas in x, with the slopes that training takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ftnn.errors import FormulaError, FtnnError, ShapeError
+from ftnn.formula._derive import differentiate
+from ftnn.formula._expr import INPUT, Expr
+from ftnn.formula._parse import parse
+from ftnn.kernels import evaluate
+
+Activation = Literal["logistic", "relu", "tanh"]
+"""The paper's."""
+_TORCH: dict[str, Callable[[Tensor], Tensor]] = {
+    "logistic": torch.sigmoid,
+    "relu": torch.relu,
+    "tanh": torch.tanh,
+}
+NAMES = tuple(_TORCH)
+
+
+@dataclass(frozen=True)
+class ActivationFormula:
+    """φ as an expression in x."""
+
+    text: str
+    """As the user wrote it."""
+    value: Expr
+    slope: Expr
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """φ(x), elementwise."""
+        function = _TORCH.get(self.text)
+        return evaluate((self.value,), {INPUT: x})[0] if function is None else function(x)
+
+    @property
+    def reaches_zero(self) -> bool:
+        """Whether many outputs are exactly zero, as a ReLU's are."""
+        return self.text == "relu" or bool((self(torch.linspace(-3, 3, 64)) == 0).float().mean() > 0.25)
+
+
+def activation_formula(activation: str) -> ActivationFormula:
+    """An activation from its name, or from a formula in x such as `"x*logistic(x)"`."""
+    if not isinstance(activation, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise FtnnError(f"expected an activation, such as 'tanh' or 'x*logistic(x)', got {activation!r}")
+    return _read(activation)
+
+
+@lru_cache(maxsize=256)
+def _read(activation: str) -> ActivationFormula:
+    if activation in _TORCH:
+        value = parse(f"{activation}(x)")
+    elif activation.isidentifier() and activation != INPUT:
+        raise FtnnError(
+            f"unknown activation {activation!r}; expected one of {', '.join(NAMES)}, or a formula in x such "
+            "as 'x*logistic(x)'"
+        )
+    else:
+        value = parse(activation)
+        for name in sorted(value.names - {INPUT}):
+            raise FormulaError.at_name(
+                f"an activation is a formula in x; {name!r} is unknown", activation, name
+            )
+    formula = ActivationFormula(activation, value, differentiate(value, INPUT))
+    probe = formula(torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64))
+    if not bool(torch.isfinite(probe).all()):
+        raise FormulaError(
+            "an activation must be finite at -1, 0 and 1", text=activation, end=len(activation)
+        )
+    return formula
+
+
+def activations_for(activation: str | Sequence[str], layers: int) -> tuple[str, ...]:
+    """One activation per layer, from one for all or a sequence; each is checked."""
+    each = [activation] * layers if isinstance(activation, str) else activation
+    try:
+        names = tuple(each)
+    except TypeError:
+        raise FtnnError(
+            f"expected an activation, or a sequence with one for each layer, got {activation!r}"
+        ) from None
+    if len(names) != layers:
+        raise ShapeError(f"{len(names)} activations were given for {layers} hidden layers")
+    for name in (activation,) if isinstance(activation, str) else names:
+        activation_formula(name)
+    return names

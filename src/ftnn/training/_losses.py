@@ -1,0 +1,75 @@
+"""Losses: the softmax, or formulas in an output `y` and its target `t`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+
+from ftnn.errors import FormulaError, FtnnError
+from ftnn.formula._derive import differentiate
+from ftnn.formula._expr import Expr
+from ftnn.formula._parse import parse
+from ftnn.kernels import evaluate
+from ftnn.kernels.loops.losses import OUTPUT, TARGET
+
+SOFTMAX = "softmax"
+FORMULAS = {
+    "squared": "(y - t)**2/2",
+    "absolute": "abs(y - t)",
+    "huber": "where(abs(y - t) < 1, (y - t)**2/2, abs(y - t) - 0.5)",
+    "logistic": "softplus(y) - t*y",
+}
+"""Losses that go by a name; that of a sample is the sum over its outputs."""
+NAMES = (SOFTMAX, *FORMULAS)
+
+
+@dataclass(frozen=True)
+class LossFormula:
+    """A loss: the softmax, which has no formula of its own, or an elementwise one."""
+
+    text: str
+    """As the user wrote it."""
+    value: Expr | None = None
+    slope: Expr | None = None
+    """By the output."""
+
+    def of_samples(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The loss of each sample, (samples,), from labels (samples,) or targets (samples, out)."""
+        if self.value is None:
+            return nn.functional.cross_entropy(outputs, y, reduction="none")
+        return evaluate((self.value,), {OUTPUT: outputs, TARGET: y})[0].expand_as(outputs).sum(1)
+
+
+def loss_formula(loss: str) -> LossFormula:
+    """A loss from its name, or from a formula in `y` and `t` such as `"log(cosh(y - t))"`."""
+    if not isinstance(loss, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise FtnnError(f"expected a loss, such as 'squared' or 'log(cosh(y - t))', got {loss!r}")
+    return _read(loss)
+
+
+@lru_cache(maxsize=256)
+def _read(loss: str) -> LossFormula:
+    if loss == SOFTMAX:
+        return LossFormula(loss)
+    if loss not in FORMULAS and loss.isidentifier():
+        raise FtnnError(
+            f"unknown loss {loss!r}; expected one of {', '.join(NAMES)}, or a formula in y and t such as "
+            "'log(cosh(y - t))'"
+        )
+    text = FORMULAS.get(loss, loss)
+    value = parse(text)
+    for name in sorted(value.names - {OUTPUT, TARGET}):
+        raise FormulaError.at_name(f"a loss is a formula in y and t; {name!r} is unknown", text, name)
+    if OUTPUT not in value.names:
+        raise FormulaError("the loss does not depend on the output y", text=text, end=len(text))
+    formula = LossFormula(loss, value, differentiate(value, OUTPUT))
+    outputs, targets = (
+        torch.zeros(2, 1, dtype=torch.float64),
+        torch.tensor([[0.0], [1.0]], dtype=torch.float64),
+    )
+    if not bool(torch.isfinite(formula.of_samples(outputs + 0.5, targets)).all()):
+        raise FormulaError("the loss is not finite at y = 0.5 and t = 0 or 1", text=text, end=len(text))
+    return formula

@@ -1,0 +1,181 @@
+"""Update rules as formulas: what a step makes of a parameter and its gradient.
+
+The one definition of each optimiser: the compiled engine turns it into vector code, the torch engine
+evaluates it on tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from ftnn.errors import FormulaError, FtnnError
+from ftnn.formula._expr import Call, Expr, call, number, plus, postorder, substitute, symbol, times
+from ftnn.formula._parse import parse
+from ftnn.kernels import evaluate
+from ftnn.kernels.loops.updates import GRADIENT, PARAMETER, Update
+
+RATE, STEP, DECAY = "rate", "step", "decay"
+SYMBOLS = {
+    PARAMETER: "the parameter",
+    GRADIENT: "its gradient, a mean over the mini-batch",
+    RATE: "the learning rate",
+    STEP: "the number of the step, from 1",
+    DECAY: "the weight decay",
+}
+"""What a rule may name besides its states and constants."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An update rule: what a step makes of a parameter.
+
+    **Arguments:**
+
+    - `update`: the new parameter, a formula in `p` (the parameter), `g` (its gradient, a mean over the mini-batch),
+        `rate`, `step` (from 1), `decay` (the weight decay), the states (as they are after the step) and the constants.
+    - `state`: formulas for what is kept from step to step, by name. Each starts at 0; in these formulas, names of
+        states mean their values before the step.
+    - `constants`: numbers, by name.
+
+    A rule that does not mention `decay` gets `g + decay*p` for `g` where weight decay is asked for.
+
+    ```python
+    Rule("p - rate*m", state={"m": "0.9*m + g"})    # SGD with momentum
+    ```
+    """
+
+    update: str
+    state: Mapping[str, str] = field(default_factory=dict[str, str])
+    constants: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def __post_init__(self) -> None:
+        names = {*SYMBOLS, *self.state, *self.constants}
+        for name in (*self.state, *self.constants):
+            if not isinstance(name, str) or not name.isidentifier() or name in SYMBOLS:  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise FtnnError(
+                    f"{name!r} cannot name a state or a constant; {', '.join(SYMBOLS)} have a meaning"
+                )
+        if both := sorted({*self.state} & {*self.constants}):
+            raise FtnnError(f"{both[0]!r} is both a state and a constant")
+        for name, value in self.constants.items():
+            if not isinstance(value, int | float) or not abs(value) < float("inf"):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise FtnnError(f"the constant {name}={value!r} must be a finite number")
+        for text in (self.update, *self.state.values()):
+            for name in sorted(_parsed(text).names - names):
+                expected = ", ".join([*SYMBOLS, *self.state, *self.constants])
+                raise FormulaError.at_name(f"unknown symbol {name!r}; expected one of {expected}", text, name)
+        if GRADIENT not in {
+            name for text in (self.update, *self.state.values()) for name in _parsed(text).names
+        }:
+            raise FormulaError("the rule does not use the gradient g", text=self.update, end=len(self.update))
+        probe = torch.tensor([-0.5, 0.5], dtype=torch.float64)
+        value, states = self.compiled(0.0).step_on(
+            probe, 0.5 * probe, [torch.zeros(2, dtype=torch.float64) for _ in self.state], 0.01, 1
+        )
+        if not all(bool(torch.isfinite(part).all()) for part in (value, *states)):
+            raise FormulaError(
+                "the rule is not finite at its first step", text=self.update, end=len(self.update)
+            )
+
+    def __hash__(self) -> int:
+        return hash((self.update, tuple(self.state.items()), tuple(self.constants.items())))
+
+    def describe(self) -> dict[str, Any]:
+        """What decides its steps, as JSON."""
+        return {"update": self.update, "state": dict(self.state), "constants": dict(self.constants)}
+
+    def compiled(self, decay: float) -> CompiledRule:
+        """The rule with a weight decay, taken apart into what is computed once per step and the rest."""
+        numbers = {name: number(value) for name, value in self.constants.items()} | {DECAY: number(decay)}
+        texts = (self.update, *self.state.values())
+        formulas = [substitute(_parsed(text), numbers) for text in texts]
+        if decay and not any(DECAY in _parsed(text).names for text in texts):
+            decayed = plus(symbol(GRADIENT), times(number(decay), symbol(PARAMETER)))
+            formulas = [substitute(formula, {GRADIENT: decayed}) for formula in formulas]
+        return CompiledRule(tuple(self.state), tuple(formulas))
+
+
+@dataclass(frozen=True)
+class CompiledRule:
+    """A rule's formulas: the parameter's first, then those of its states."""
+
+    states: tuple[str, ...]
+    formulas: tuple[Expr, ...]
+
+    @cached_property
+    def _scalar_parts(self) -> tuple[Expr, ...]:
+        """The largest parts that depend on the rate and the number of the step alone."""
+        parts: dict[Expr, None] = {}
+        inner: set[Expr] = set()
+        for part in reversed(list(postorder(*self.formulas))):
+            is_scalar = bool(part.names) and part.names <= {RATE, STEP}
+            if is_scalar and part not in inner:
+                parts[part] = None
+            if is_scalar and isinstance(part, Call):
+                inner.update(part.args)
+        # A part of one that is used elsewhere, too, is found by its own users.
+        return tuple(parts)
+
+    @cached_property
+    def update(self) -> Update:
+        """The rule as kernels evaluate it."""
+        symbols = {part: symbol(f"scalar {n}") for n, part in enumerate(self._scalar_parts)}
+        value, *states = (_replaced(formula, symbols) for formula in self.formulas)
+        return Update(value, tuple(zip(self.states, states, strict=True)), tuple(symbols.values()))
+
+    def scalars(self, rates: Any, steps: Any) -> Any:
+        """The scalars of each step, (steps, scalars), float64, from the steps' rates and numbers."""
+        values = {
+            name: torch.tensor(list(numbers), dtype=torch.float64)
+            for name, numbers in ((RATE, rates), (STEP, steps))
+        }
+        if not self._scalar_parts:
+            return torch.zeros(len(values[RATE]), 0, dtype=torch.float64).numpy()
+        return torch.stack(evaluate(self._scalar_parts, values), 1).numpy()
+
+    def step_on(
+        self, p: torch.Tensor, g: torch.Tensor, states: list[torch.Tensor], rate: float, step: int
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """The new parameter and states, on tensors."""
+        known = {PARAMETER: p, GRADIENT: g, RATE: p.new_tensor(rate), STEP: p.new_tensor(float(step))}
+        update, *formulas = self.formulas
+        before = dict(zip(self.states, states, strict=True))
+        after = evaluate(tuple(formulas), known | before) if formulas else []
+        (new,) = evaluate((update,), known | dict(zip(self.states, after, strict=True)))
+        return new.expand_as(p), [state.expand_as(p) for state in after]
+
+
+def _parsed(text: str) -> Expr:
+    return parse(text, symbols=(STEP,))  # elsewhere a function
+
+
+def _replaced(formula: Expr, symbols: Mapping[Expr, Expr]) -> Expr:
+    done: dict[Expr, Expr] = {}
+    for part in postorder(formula):
+        if part in symbols:
+            done[part] = symbols[part]
+        elif isinstance(part, Call):
+            done[part] = call(part.op, *(done[arg] for arg in part.args))
+        else:
+            done[part] = part
+    return done[formula]
+
+
+_ADAM = {"m": "b1*m + (1 - b1)*g", "v": "b2*v + (1 - b2)*g**2"}
+_ADAM_STEP = "rate/(1 - b1**step)*m/(sqrt(v)/sqrt(1 - b2**step) + eps)"
+_BETAS = {"b1": 0.9, "b2": 0.999, "eps": 1e-8}
+
+RULES: dict[str, Rule] = {
+    "sgd": Rule("p - rate*g"),
+    "momentum": Rule("p - rate*m", {"m": "mu*m + g"}, {"mu": 0.9}),
+    "nesterov": Rule("p - rate*(g + mu*m)", {"m": "mu*m + g"}, {"mu": 0.9}),
+    "rmsprop": Rule("p - rate*g/(sqrt(v) + eps)", {"v": "a*v + (1 - a)*g**2"}, {"a": 0.99, "eps": 1e-8}),
+    "adam": Rule(f"p - {_ADAM_STEP}", _ADAM, _BETAS),
+    "adamw": Rule(f"p*(1 - rate*decay) - {_ADAM_STEP}", _ADAM, _BETAS),
+}
+"""The optimisers that go by a name, as `torch.optim` defines them."""

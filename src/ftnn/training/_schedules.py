@@ -1,0 +1,85 @@
+"""Learning-rate schedules: what share of the learning rate each step of a stage takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ftnn.errors import FtnnError
+from ftnn.training._checks import quoted
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Schedule = str | Callable[[float], float]
+"""A name; or a function from how much of a stage is done, 0 to 1, to the share of the learning rate."""
+
+HALVING = "halving"
+"""The paper's Newbob+/Train: constant within an epoch, halved between epochs when the loss hardly improves."""
+RISE, FROM, TO = 0.3, 1 / 25, 1e-4 / 25
+"""One-cycle: how long the rate rises, from which share of its peak, and to which it falls in the end."""
+WARM_UP = 0.05
+"""How much of a stage the rate rises for."""
+
+
+def _cosine(done: Array) -> Array:
+    return 0.5 * (1 + np.cos(math.pi * np.clip(done, 0, 1)))
+
+
+def _one_cycle(done: Array) -> Array:
+    rising = 1 + (FROM - 1) * _cosine(done / RISE)
+    falling = TO + (1 - TO) * _cosine((done - RISE) / (1 - RISE))
+    return np.where(done < RISE, rising, falling)
+
+
+def _warm_up(done: Array) -> Array:
+    return np.minimum(1.0, done / WARM_UP)
+
+
+_NAMED: dict[str, Callable[[Array], Array]] = {
+    "constant": np.ones_like,
+    HALVING: np.ones_like,
+    "cosine": _cosine,
+    "one-cycle": _one_cycle,
+    "warm-up": _warm_up,
+    "warm-up cosine": lambda done: _warm_up(done) * _cosine((done - WARM_UP) / (1 - WARM_UP)),
+}
+NAMES = tuple(_NAMED)
+
+
+def check_schedule(name: str, value: Any) -> Any:
+    if not callable(value) and not (isinstance(value, str) and value in _NAMED):
+        raise FtnnError(
+            f"{name}={quoted(value)} is unknown; expected one of {', '.join(NAMES)}, or a function of how much "
+            "of the training is done, from 0 to 1"
+        )
+    return value
+
+
+def factors(schedule: Schedule, first: int, count: int, total: int) -> Array:
+    """The shares of the learning rate that steps number `first`, … of `total` take, (count,).
+
+    The first step takes what the schedule has at 0; the last, what it has at 1.
+    """
+    done = np.arange(first, first + count) / max(total - 1, 1)
+    if isinstance(schedule, str):
+        return _NAMED[schedule](done)
+    try:
+        shares = np.array([float(schedule(float(each))) for each in done])
+    except Exception as error:
+        raise FtnnError(f"schedule={quoted(schedule)} failed: {error}") from error
+    if not (np.isfinite(shares).all() and (shares >= 0).all()):
+        raise FtnnError(
+            f"schedule={quoted(schedule)} gave {shares.min():g} to {shares.max():g}; expected 0 or more"
+        )
+    return shares
+
+
+def describe(schedule: Schedule) -> str:
+    """What tells it from others, as JSON."""
+    if isinstance(schedule, str):
+        return schedule
+    kind = schedule if hasattr(schedule, "__qualname__") else type(schedule)
+    shares = factors(schedule, 0, 11, 11)
+    return f"{kind.__module__}.{kind.__qualname__} {' '.join(f'{share:.6g}' for share in shares)}"

@@ -1,0 +1,199 @@
+"""A training step as a list of kernel calls, and the compiled code that runs it.
+
+Each thread has a list of its own: entries of (kernel, arguments, condition). A call is made if there is no
+condition, or if the number at its address is not zero. An entry without a kernel leaves if its condition
+holds. With several threads, a barrier is a kernel like any other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from ftnn.kernels.codegen.target import Args
+from ftnn.kernels.cpu.compiler import Code, compiled
+from ftnn.kernels.cpu.threads import Callee
+from ftnn.training.compiled.buffers import Array, address
+
+_I64, _POINTER = ir.IntType(64), ir.PointerType()
+_KERNEL = ir.FunctionType(ir.VoidType(), [_POINTER])
+_SPINS = 20_000
+"""How often a thread looks before it lets others have its core."""
+
+
+class Calls:
+    """A list of kernel calls per thread, being written, then run any number of times."""
+
+    def __init__(self, threads: int = 1):
+        self.threads = threads
+        self._entries: list[list[tuple[int, int, int]]] = [[] for _ in range(threads)]
+        self._alive: list[Any] = []
+        self._barrier = np.zeros(16, np.int64)  # arrivals, and on a cache line of its own the round
+        self._is_serial = False
+
+    def call(self, code: Code, args: Args, condition: int = 0) -> None:
+        """A call by the first thread."""
+        self._add(0, code, args, condition)
+        self._is_serial = True
+
+    def split(self, code: Code, parts: Sequence[Args], condition: int = 0) -> None:
+        """Independent calls, shared out between the threads. They begin when all before them are done."""
+        self.synchronise()
+        for number, args in enumerate(parts):
+            self._add(number * self.threads // len(parts), code, args, condition)
+        self._wait()
+
+    def leave_if(self, condition: int) -> None:
+        """Leave the run where the number at this address is not zero."""
+        self.synchronise()
+        for entries in self._entries:
+            entries.append((0, 0, condition))
+
+    def synchronise(self) -> None:
+        """Let all threads see what the first has done on its own."""
+        if self._is_serial:
+            self._wait()
+
+    def numbers(self, values: Sequence[int]) -> int:
+        """The address of some numbers, which live as long as the list."""
+        block = np.array(values, np.int64)
+        self._alive.append(block)
+        return address(block) if len(block) else 0
+
+    def table(self, arrays: Sequence[Array], row: int = 0) -> int:
+        """The address of a table of arrays, from one of their rows on."""
+        return self.numbers([address(array, row) for array in arrays])
+
+    def _add(self, thread: int, code: Code, args: Args, condition: int) -> None:
+        self._alive.append(code)
+        self._entries[thread].append((code.address, self.numbers(args), condition))
+
+    def _wait(self) -> None:
+        self._is_serial = False
+        if self.threads == 1:
+            return
+        code = _barrier(self.threads)
+        self._alive.append(code)
+        for entries in self._entries:
+            entries.append((code.address, self._barrier.ctypes.data, 0))
+
+    def run(self, steps: int) -> None:
+        """Run the list `steps` times. The interpreter's lock is released meanwhile."""
+        self.synchronise()
+        tables = [np.array([steps, len(entries), *sum(entries, ())], np.int64) for entries in self._entries]
+        run = _runner()
+        others = [_pool(self.threads).submit(run, table.ctypes.data) for table in tables[1:]]
+        run(tables[0].ctypes.data)
+        for other in others:
+            other.result()
+
+
+@lru_cache(maxsize=4)
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads of our own: torch's may be fewer than asked for, and a barrier needs them all."""
+    return ThreadPoolExecutor(threads - 1, thread_name_prefix="ftnn-training")
+
+
+@cache
+def _runner() -> Any:
+    code = compiled(_runner_text())
+    function: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address)
+    function.code = code  # which lives as long as the function
+    return function
+
+
+def _runner_text() -> str:
+    """for _ in range(steps): for kernel, args, condition in entries: …"""
+    module = ir.Module("runner")
+    function = ir.Function(module, _KERNEL, "kernel")
+    names = ("entry", "step", "each", "chosen", "check", "run", "next", "end")
+    entry, step, each, chosen, check, run, following, end = map(function.append_basic_block, names)
+    b: Any = ir.IRBuilder(entry)
+
+    def at(index: Any) -> Any:
+        place = ir.Constant(_I64, index) if isinstance(index, int) else index
+        return b.gep(function.args[0], [place], source_etype=_I64)
+
+    zero, one = ir.Constant(_I64, 0), ir.Constant(_I64, 1)
+    steps, count = b.load(at(0), typ=_I64), b.load(at(1), typ=_I64)
+    b.cbranch(b.icmp_signed("<", zero, steps), step, end)
+    b.position_at_end(step)
+    number = b.phi(_I64)
+    number.add_incoming(zero, entry)
+    b.branch(each)
+    b.position_at_end(each)
+    index = b.phi(_I64)
+    index.add_incoming(zero, step)
+    place = b.add(b.mul(index, ir.Constant(_I64, 3)), ir.Constant(_I64, 2))
+    condition = b.load(at(b.add(place, ir.Constant(_I64, 2))), typ=_POINTER)
+    kernel = b.load(at(place), typ=_I64)
+    b.cbranch(b.icmp_unsigned("==", b.ptrtoint(condition, _I64), zero), run, chosen)
+    b.position_at_end(chosen)
+    # Atomic, so that it is read anew each time.
+    holds = b.icmp_signed("!=", b.load_atomic(condition, "acquire", 8, typ=_I64), zero)
+    b.cbranch(holds, check, following)
+    b.position_at_end(check)
+    b.cbranch(b.icmp_signed("==", kernel, zero), end, run)
+    b.position_at_end(run)
+    address = b.load(at(place), typ=_POINTER)
+    b.call(Callee(address, _KERNEL), [b.load(at(b.add(place, one)), typ=_POINTER)])
+    b.branch(following)
+    b.position_at_end(following)
+    after = b.add(index, one)
+    index.add_incoming(after, following)
+    more = function.append_basic_block("more")
+    b.cbranch(b.icmp_signed("<", after, count), each, more)
+    b.position_at_end(more)
+    done = b.add(number, one)
+    number.add_incoming(done, more)
+    b.cbranch(b.icmp_signed("<", done, steps), step, end)
+    b.position_at_end(end)
+    b.ret_void()
+    return str(module)
+
+
+@cache
+def _barrier(threads: int) -> Code:
+    return compiled(_barrier_text(threads))
+
+
+def _barrier_text(threads: int) -> str:
+    """Wait until all threads are here: the last to arrive starts the next round."""
+    module = ir.Module("barrier")
+    function = ir.Function(module, _KERNEL, "kernel")
+    give_way = ir.Function(module, ir.FunctionType(ir.IntType(32), []), "sched_yield")
+    names = ("entry", "last", "spin", "look", "rest", "end")
+    entry, last, spin, look, rest, end = map(function.append_basic_block, names)
+    b: Any = ir.IRBuilder(entry)
+    zero, one = ir.Constant(_I64, 0), ir.Constant(_I64, 1)
+    arrivals = function.args[0]
+    turn = b.gep(arrivals, [ir.Constant(_I64, 8)], source_etype=_I64)
+    mine = b.load_atomic(turn, "acquire", 8, typ=_I64)
+    arrived = b.atomic_rmw("add", arrivals, one, "acq_rel")
+    b.cbranch(b.icmp_signed("==", arrived, ir.Constant(_I64, threads - 1)), last, spin)
+    b.position_at_end(last)
+    b.atomic_rmw("xchg", arrivals, zero, "release")
+    b.atomic_rmw("xchg", turn, b.add(mine, one), "release")
+    b.branch(end)
+    b.position_at_end(spin)
+    spins = b.phi(_I64)
+    spins.add_incoming(zero, entry)
+    has_changed = b.icmp_signed("!=", b.load_atomic(turn, "acquire", 8, typ=_I64), mine)
+    b.cbranch(has_changed, end, look)
+    b.position_at_end(look)
+    more = b.add(spins, one)
+    spins.add_incoming(more, look)
+    b.cbranch(b.icmp_signed("<", more, ir.Constant(_I64, _SPINS)), spin, rest)
+    b.position_at_end(rest)
+    b.call(give_way, [])
+    spins.add_incoming(zero, rest)
+    b.branch(spin)
+    b.position_at_end(end)
+    b.ret_void()
+    return str(module)
