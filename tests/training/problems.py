@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import torch
 import ftnn
 
 Array = np.ndarray[Any, Any]
+fit = partial(ftnn.training.fit, gamma=-2)
+"""The paper's training, unless a test says otherwise."""
 
 
 def blobs(samples: int = 240, classes: int = 3, features: int = 5, seed: int = 0) -> tuple[Array, Array]:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from ftnn.nn import Network
-from ftnn.training import CheckpointError, Epoch, digest, fit
-from tests.training.problems import blobs, network
+from ftnn.training import CheckpointError, Epoch, digest
+from tests.training.problems import blobs, fit, network
 
 
 class TestCheckpoints:

@@ -18,9 +18,9 @@ from torch import Tensor
 from ftnn.errors import DataError, FtnnError
 from ftnn.nn import Network
 from ftnn.nn._safetensors import read
-from ftnn.training import CheckpointError, Epoch, History, fit
+from ftnn.training import CheckpointError, Epoch, History
 from ftnn.training._checkpoint import Checkpoint, Position, State, _digest
-from tests.training.problems import blobs, network
+from tests.training.problems import blobs, fit, network
 
 X, Y = blobs(samples=40)
 IDENTITY = {"gamma": -2, "optimizer": {"class": "Adam"}}

@@ -11,11 +11,10 @@ from torch import nn
 
 import ftnn
 from ftnn.errors import FtnnError
-from ftnn.training import fit
 from ftnn.training._engine_choice import make_engine
 from ftnn.training._problem import make_problem
 from ftnn.training._settings import Settings
-from tests.training.problems import blobs, network
+from tests.training.problems import blobs, fit, network
 
 FUNCTIONS = [name for name in ftnn.catalogue if name != "memory"]
 SMOOTH = ["F03", "F05", "F11", "F12", "F14", "F16", "F20"]
@@ -28,13 +27,13 @@ def engines(function: str, settings: Settings, loss: Any = None) -> tuple[Any, A
     made: list[Any] = []
     for name in ("compiled", "torch"):
         net = network(function, (6, 5, 4), "tanh")
-        made.append(make_engine(name, net.layers, net.output, net.activation, problem, settings, None))
+        made.append(make_engine(name, net.layers, net.output, net.activations, problem, settings, None))
     return made[0], made[1]
 
 
 def as_modules_have_them(engine: Any) -> list[np.ndarray[Any, Any]]:
     engine.write_back()
-    modules: list[nn.Module] = [*engine._layers, engine._output]
+    modules: list[nn.Module] = list(getattr(engine, "_modules", ())) or [*engine._layers, engine._output]
     return [p.detach().numpy().copy() for module in modules for p in module.parameters()]
 
 
@@ -46,7 +45,9 @@ def test_updates_agree_at_each_of_200_steps_from_equal_parameters(function: str)
         before = as_modules_have_them(compiled)
         reference.restore({f"p{n}": array for n, array in enumerate(before)})
         rows = random.permutation(64)[:7]
-        losses = [next(iter(engine.epoch(rows, 2.0**-3))).losses for engine in (compiled, reference)]
+        losses = [
+            next(iter(engine.epoch(rows, np.array([2.0**-3])))).losses for engine in (compiled, reference)
+        ]
         np.testing.assert_allclose(losses[0], losses[1], rtol=1e-10)
         for old, mine, theirs in zip(
             before, as_modules_have_them(compiled), as_modules_have_them(reference), strict=True

@@ -13,11 +13,11 @@ import torch
 from ftnn.errors import DataError, FtnnError, ShapeError
 from ftnn.kernels.codegen.target import DType
 from ftnn.nn import Network
-from ftnn.training import Epoch, History, Lines, digest, fit, initialise
+from ftnn.training import Epoch, History, Lines, digest, initialise
 from ftnn.training._outcome import at_chance
 from ftnn.training._settings import Settings, stages_of
 from ftnn.training.compiled.buffers import Samples
-from tests.training.problems import blobs, network
+from tests.training.problems import blobs, fit, network
 
 
 def test_a_deep_network_learns() -> None:

@@ -15,8 +15,8 @@ import torch
 from torch import nn, optim
 
 from ftnn.nn import Network
-from ftnn.training import CheckpointError, Epoch, digest, fit
-from tests.training.problems import Array, blobs, network
+from ftnn.training import CheckpointError, Epoch, digest
+from tests.training.problems import Array, blobs, fit, network
 
 ADAM = partial(optim.Adam, lr=0.01)
 

@@ -19,12 +19,12 @@ from ftnn import FTNNClassifier, FTNNRegressor
 from ftnn.cli import app
 from ftnn.errors import DataError
 from ftnn.nn import MemoryNetwork
-from ftnn.training import fit, fit_sequence, initialise, measure
+from ftnn.training import fit_sequence, initialise, measure
 from ftnn.training._engine_choice import make_engine
 from ftnn.training._outcome import NO_CLASS, classes_of
 from ftnn.training._problem import make_problem
 from ftnn.training._settings import Settings
-from tests.training.problems import blobs, network
+from tests.training.problems import blobs, fit, network
 
 ROOT = ftnn.Function("p*sqrt(x)", init={"p": (0.1, 1)})  # NaN where x is negative
 NAN, INF = math.nan, math.inf

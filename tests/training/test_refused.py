@@ -14,8 +14,8 @@ from torch import nn, optim
 import ftnn
 from ftnn.errors import DataError, DTypeError, FtnnError, ShapeError
 from ftnn.nn import MemoryNetwork, Network
-from ftnn.training import digest, fit, fit_sequence, initialise
-from tests.training.problems import blobs, network
+from ftnn.training import digest, fit_sequence, initialise
+from tests.training.problems import blobs, fit, network
 
 X, Y = blobs(samples=20)
 MASKED = np.ma.masked_array(X, np.arange(100).reshape(20, 5) == 7)

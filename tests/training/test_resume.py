@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from ftnn.training import _checkpoint, digest, fit
+from ftnn.training import _checkpoint, digest
 from ftnn.training._checkpoint import Checkpoint
-from tests.training.problems import blobs, network
+from tests.training.problems import blobs, fit, network
 
 SETTINGS = {"gamma": -2, "epochs": (6, 12)}
 

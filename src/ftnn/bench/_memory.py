@@ -59,7 +59,7 @@ def compiled_epochs(task: _Task) -> Burst:
     network = CompiledMemoryNetwork(shape_of(task.memory, "logistic"), DIGITS, loss_formula("softmax"))
     for compiled, layer in zip(network.layers, (task.memory, task.output), strict=True):
         load(compiled, layer)
-    sequence = Samples.of(task.x.numpy(), "float32")
+    sequence = Samples.dense(task.x.numpy(), "float32")
     labels = Targets.labels(task.labels.numpy(), DIGITS, sequence.count, "float32", None)
 
     def burst(first: int, steps: int) -> None:

@@ -30,8 +30,8 @@ class Network(nn.Module):
     - `hidden`: the width of each hidden layer.
     - `out_features`: the number of outputs (classes, say; the softmax belongs to the loss).
     - `function`: what stands on the hidden layers' connections: one for all, or a sequence with one for each.
-    - `activation`: `"logistic"`, `"relu"`, `"tanh"` or a formula in x such as `"x*logistic(x)"`: one for all, or a
-        sequence with one for each hidden layer.
+    - `activation`: `"logistic"`, `"relu"`, `"tanh"` or a formula in x such as `"x*logistic(x)"`: one for
+        all, or a sequence with one for each hidden layer.
     - `device`, `dtype`, `backend`: as for [`ftnn.nn.Transfer`][].
 
     Shapes: (…, in_features) → (…, out_features).

@@ -55,8 +55,8 @@ def fit(
 ) -> History:
     """Train a network from the parameters that it has.
 
-    By default all layers learn at once, by Adam with a one-cycle schedule. With `gamma`, the network is trained as in
-    the paper: layer by layer, then fine-tuned.
+    By default all layers learn at once, by Adam with a one-cycle schedule. With `gamma`, the network is
+    trained as in the paper: layer by layer, then fine-tuned.
 
     **Arguments:**
 
@@ -66,8 +66,8 @@ def fit(
     - `gamma`: The learning rate is 2^γ; for fine-tuning, 2^(γ-4). Implies the layerwise solver.
     - `epochs`: For each hidden layer, and for fine-tuning at most; other solvers take the first number. A
         single number is both. (15, 15) by default, 10 for the direct solver.
-    - `batch_size`: Samples in a mini-batch; the last may be short. Gradients are means over it. 16 by default, 64 for
-        the direct solver.
+    - `batch_size`: Samples in a mini-batch; the last may be short. Gradients are means over it. 16 by
+        default, 64 for the direct solver.
     - `engine`: `"compiled"` (CPU), `"torch"` (any optimizer and device), or `"auto"`.
     - `seed`: The seed of all random numbers: the orders of samples and the fresh output layers. To draw the
         hidden layers from it too, call [`ftnn.training.initialise`][] first.
@@ -76,19 +76,20 @@ def fit(
         anything that decides the result differs, the optimizer and its settings included.
     - `callbacks`: called after each epoch with its record and the network; True ends the stage. A checkpoint
         does not know them: give a resumed run the same ones.
-    - `solver`: direct: all layers at once. layerwise: one hidden layer after the other, then fine-tuning of all.
-        joint: all at once, by plain SGD. With layerwise, a hidden layer learns under a fresh output layer, those
-        below it frozen; fine-tuning is Newbob+/Train.
+    - `solver`: direct: all layers at once. layerwise: one hidden layer after the other, then fine-tuning of
+        all. joint: all at once, by plain SGD. With layerwise, a hidden layer learns under a fresh output
+        layer, with the layers below it frozen; fine-tuning is Newbob+/Train.
     - `optimizer`: The update rule: adam, adamw, momentum, nesterov, rmsprop or sgd. Or a
         [`ftnn.training.Rule`][] of your own, or a function that makes a torch optimizer of parameters.
     - `learning_rate`: The largest learning rate, instead of gamma. 1e-3 by default for the direct solver.
-    - `schedule`: How the learning rate changes: constant, cosine, halving, one-cycle, warm-up or warm-up cosine. Or a
-        function from how much of a stage is done, 0 to 1, to a share of the learning rate.
+    - `schedule`: How the learning rate changes: constant, cosine, halving, one-cycle, warm-up or warm-up
+        cosine. Or a function from how much of a stage is done, 0 to 1, to a share of the learning rate.
     - `test`: (x, y) to measure on after each epoch. Nothing is chosen by it. A sample for which the outputs
         are not finite counts as wrong; if there is one at the end, the run has failed.
     - `sample_weight`: (samples,).
-    - `loss`: `"softmax"` (the default for whole-numbered labels), `"squared"` (the default for other targets),
-        `"absolute"`, `"huber"`, `"logistic"` (targets of 0 and 1), or a formula in an output `y` and its target `t`.
+    - `loss`: `"softmax"` (the default for integer labels), `"squared"` (the default for other targets),
+        `"absolute"`, `"huber"`, `"logistic"` (targets of 0 and 1), or a formula in an output `y` and its
+        target `t`.
     - `momentum`: The momentum of SGD.
     - `weight_decay`: The weight decay.
     - `clip_norm`: The largest norm of all gradients together, means over the mini-batch; None: no limit.

@@ -36,10 +36,11 @@ class Rule:
 
     **Arguments:**
 
-    - `update`: the new parameter, a formula in `p` (the parameter), `g` (its gradient, a mean over the mini-batch),
-        `rate`, `step` (from 1), `decay` (the weight decay), the states (as they are after the step) and the constants.
-    - `state`: formulas for what is kept from step to step, by name. Each starts at 0; in these formulas, names of
-        states mean their values before the step.
+    - `update`: the new parameter, a formula in `p` (the parameter), `g` (its gradient, a mean over the
+        mini-batch), `rate`, `step` (from 1), `decay` (the weight decay), the constants, and the states, which
+        have their new values here.
+    - `state`: formulas for what is kept from step to step, by name. Each starts at 0. In these formulas, the
+        states have their old values.
     - `constants`: numbers, by name.
 
     A rule that does not mention `decay` gets `g + decay*p` for `g` where weight decay is asked for.

@@ -16,7 +16,7 @@ Schedule = str | Callable[[float], float]
 """A name; or a function from how much of a stage is done, 0 to 1, to the share of the learning rate."""
 
 HALVING = "halving"
-"""The paper's Newbob+/Train: constant within an epoch, halved between epochs when the loss hardly improves."""
+"""The paper's Newbob+/Train: halved after an epoch in which the loss hardly improves."""
 RISE, FROM, TO = 0.3, 1 / 25, 1e-4 / 25
 """One-cycle: how long the rate rises, from which share of its peak, and to which it falls in the end."""
 WARM_UP = 0.05
@@ -51,8 +51,8 @@ NAMES = tuple(_NAMED)
 def check_schedule(name: str, value: Any) -> Any:
     if not callable(value) and not (isinstance(value, str) and value in _NAMED):
         raise FtnnError(
-            f"{name}={quoted(value)} is unknown; expected one of {', '.join(NAMES)}, or a function of how much "
-            "of the training is done, from 0 to 1"
+            f"{name}={quoted(value)} is unknown; expected one of {', '.join(NAMES)}, or a function of how "
+            "much of the training is done, from 0 to 1"
         )
     return value
 

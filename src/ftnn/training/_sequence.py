@@ -20,6 +20,7 @@ from ftnn.training._engine_torch import TorchSteps, clipped, sample_losses
 from ftnn.training._history import Pass, SequenceHistory
 from ftnn.training._problem import Array, Loss, Problem, problem_for
 from ftnn.training._settings import Settings
+from ftnn.training.compiled.buffers import Samples
 from ftnn.training.compiled.sequence import CompiledMemoryNetwork
 
 
@@ -96,13 +97,15 @@ class _CompiledPasses:
         self._network = CompiledMemoryNetwork(
             shape_of(net.memory, net.activation), net.out_features, problem.formula, dtype_of(net.output)
         )
+        self._sequence = Samples.dense(problem.x, problem.dtype)
         for compiled, layer in zip(self._network.layers, self._modules, strict=True):
             load(compiled, layer)
 
     def once(self) -> Steps:
         problem, settings = self._problem, self._settings
-        samples = problem.samples(problem.x)
-        return self._network.train_sequence(samples, problem.targets, rate=settings.rate, clip=settings.clip)
+        return self._network.train_sequence(
+            self._sequence, problem.targets, rate=settings.rate, clip=settings.clip
+        )
 
     def _arrays(self) -> list[Array]:
         return [array for layer in self._network.layers for _, array in layer.arrays()]

@@ -64,8 +64,8 @@ def _rule(name: str, value: Any) -> Rule:
         return value
     if not isinstance(value, str) or value not in RULES:
         raise FtnnError(
-            f"{name}={quoted(value)} is unknown; expected one of {', '.join(RULES)}, an ftnn.training.Rule, or a "
-            "function that makes a torch optimizer of parameters"
+            f"{name}={quoted(value)} is unknown; expected one of {', '.join(RULES)}, an ftnn.training.Rule, "
+            "or a function that makes a torch optimizer of parameters"
         )
     return RULES[value]
 
@@ -123,8 +123,8 @@ class Settings:
         default=None,
         metadata=_about(
             _optional(partial(one_of, allowed=get_args(Solver))),
-            "direct: all layers at once. layerwise: one hidden layer after the other, then fine-tuning of all. "
-            "joint: all at once, by plain SGD.",
+            "direct: all layers at once. layerwise: one hidden layer after the other, then fine-tuning of "
+            "all. joint: all at once, by plain SGD.",
         ),
     )
     optimizer: Any = field(
@@ -165,8 +165,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.gamma is not None and self.learning_rate is not None:
             raise FtnnError(
-                f"gamma={quoted(self.gamma)} and learning_rate={quoted(self.learning_rate)} say the same thing: "
-                "give one of them"
+                f"gamma={quoted(self.gamma)} and learning_rate={quoted(self.learning_rate)} both set the "
+                "learning rate: give one of them"
             )
         if self.momentum and self.optimizer not in (None, "sgd"):
             raise FtnnError(

@@ -212,7 +212,7 @@ def test_every_function_trains_as_in_torch(name: str):
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("density", [0.2, 1.0])
-def test_activations_losses_and_densities(activation: Activation, loss: Loss, density: float):
+def test_activations_losses_and_densities(activation: Activation, loss: str, density: float):
     oracle = Oracle(functions("F12", "F09", "F16"), (20, 19, 18, 17, 3), activation, loss)
     compare(oracle, Data(40, 20, 3, density, weighted=True), 16)
 

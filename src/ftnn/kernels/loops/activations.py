@@ -25,7 +25,7 @@ class ActivateArgs(Args):
 
 
 def activate(value: Expr, slope: Expr | None, target: Target, *, has_bias: bool) -> str:
-    """outputs = φ(sums + bias) and, if it is given, the slope there. `value` and `slope` are formulas in x."""
+    """outputs = φ(sums + bias), and the slope there unless it is None. Both are formulas in x."""
     k = Kernel("activate", target, ActivateArgs)
     A, v = ActivateArgs.places(), k.v
     rows, bias, slopes, row_length = (
@@ -67,8 +67,8 @@ class ErrorArgs(Args):
 def error_at_sums(target: Target) -> str:
     """g = error at the outputs · slope.
 
-    Where the slope is 0 there is no error, even if it was infinite. One that is not a normal number is taken for none: it
-    moves nothing, and each product with it takes the CPU a hundred cycles. Saturated activations make many.
+    Where the slope is 0 there is no error, even if it was infinite. Subnormal errors become 0: they move
+    nothing, and each product with one takes the CPU a hundred cycles. Saturated activations make many.
     """
     k = Kernel("error_at_sums", target, ErrorArgs)
     A, v, lanes = ErrorArgs.places(), k.v, target.lanes

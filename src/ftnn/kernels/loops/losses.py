@@ -70,7 +70,7 @@ class _Losses:
         return weight if weight.type == DOUBLE else b.fpext(weight, DOUBLE)
 
     def finish(self, total: ir.Value, right: ir.Value) -> str:
-        """Add to the step's mean loss and to the number of samples that are right; stop if it is not finite."""
+        """Add to the step's mean loss and to the correct samples; stop if the loss is not finite."""
         k, b, P = self.k, self.k.builder, Progress.places()
         place = k.at(self._losses, DOUBLE, k.whole_at(self._progress, P.step))
         is_first = b.icmp_signed("==", self._first, ir.Constant(I64, 0))

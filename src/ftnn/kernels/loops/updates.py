@@ -24,7 +24,7 @@ Behind them come those of the rule."""
 
 @dataclass(frozen=True)
 class Update:
-    """A rule as kernels evaluate it: all that depends on scalars alone is computed beforehand, once per step."""
+    """A rule as kernels evaluate it. What depends on scalars alone is computed once per step, outside."""
 
     value: Expr
     """The new parameter, from the old one, the gradient, the new state and scalars."""
@@ -139,7 +139,7 @@ class NormArgs(Args):
 
 
 def clip_norm(target: Target) -> str:
-    """Shrink all gradients if their common norm is too large: by the factor that updates multiply them with."""
+    """Shrink all gradients if their common norm is too large, by the factor that updates multiply by."""
     k = Kernel("clip_norm", target, NormArgs)
     v, b, A = k.v, k.builder, NormArgs.places()
     gradients, sizes, scalars = k.pointer(A.gradients), k.pointer(A.sizes), k.pointer(A.scalars)

@@ -36,12 +36,16 @@ class Samples:
     """The input of each compressed value."""
 
     @classmethod
+    def dense(cls, x: Array, dtype: DType) -> Samples:
+        return cls(*x.shape, np.require(x, dtype, ["C", "A"]))
+
+    @classmethod
     def of(cls, x: Array, dtype: DType) -> Samples:
         x = np.require(x, dtype, ["C", "A"])
-        count, features = x.shape
         bits = x.view(np.uint32 if dtype == "float32" else np.uint64)  # by its bits, -0 is not 0
         if x.size == 0 or np.count_nonzero(bits) >= SPARSE * x.size:
-            return cls(count, features, x)
+            return cls.dense(x, dtype)
+        count, features = x.shape
         rows, columns = np.nonzero(bits)
         starts = np.zeros(count + 1, np.int64)
         np.cumsum(np.bincount(rows, minlength=count), out=starts[1:])

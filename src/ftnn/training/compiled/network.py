@@ -139,7 +139,7 @@ class CompiledNetwork:
         **Arguments:**
 
         - `order`: the samples' numbers, int64.
-        - `rate`: the learning rate, for gradients that are means over the mini-batch: one, or one for each step.
+        - `rate`: the learning rate, for mean gradients over the mini-batch: one, or one for each step.
         - `clip`: the largest allowed size of each parameter's gradient summed over the mini-batch.
         """
         self._check_features(samples)
@@ -385,12 +385,6 @@ class CompiledNetwork:
             )  # fmt: skip
             calls.call(kernel(steps.list_zeros, self._target), zeros, address(mode, M.explicit))
         calls.split(code, args(1), address(mode, M.explicit))
-
-    def _table(self, arrays: Sequence[Array], row: int = 0) -> int:
-        """The address of a table of arrays, which lives as long as the network."""
-        table = addresses(arrays, row)
-        self._alive.append(table)
-        return address(table) if len(table) else 0
 
     def _activate(self, calls: Calls, n: int, tile: Tile, *, slopes: bool) -> None:
         layer, work = self.layers[n], self._work[n]

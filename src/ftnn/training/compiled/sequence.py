@@ -50,6 +50,7 @@ class CompiledMemoryNetwork(CompiledNetwork):
         keep_state: bool = False,
     ) -> Steps:
         """One pass over a sequence, (time, in), from an empty memory unless the state is kept."""
+        assert sequence.starts is None  # the memory layer sees zeros too
         if not keep_state:
             self._cells[:] = 0
         done = self.train(sequence, targets, np.arange(sequence.count), rate=rate, clip=clip)
