@@ -27,14 +27,14 @@ def engines(function: str, settings: Settings, loss: Any = None) -> tuple[Any, A
     made: list[Any] = []
     for name in ("compiled", "torch"):
         net = network(function, (6, 5, 4), "tanh")
-        made.append(make_engine(name, net.layers, net.output, net.activations, problem, settings, None))
+        made.append(make_engine(name, net, problem, settings, None))
+        made[-1].module = net
     return made[0], made[1]
 
 
 def as_modules_have_them(engine: Any) -> list[np.ndarray[Any, Any]]:
     engine.write_back()
-    modules: list[nn.Module] = list(getattr(engine, "_modules", ())) or [*engine._layers, engine._output]
-    return [p.detach().numpy().copy() for module in modules for p in module.parameters()]
+    return [p.detach().numpy().copy() for p in engine.module.parameters()]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

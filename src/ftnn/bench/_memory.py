@@ -16,8 +16,8 @@ from ftnn.bench._rows import Row, timed
 from ftnn.bench._systems import EAGER, FTNN, Systems
 from ftnn.data import pi_digits
 from ftnn.nn import Memory
-from ftnn.training._engine_compiled import load, shape_of
 from ftnn.training._losses import loss_formula
+from ftnn.training._lowering import lower
 from ftnn.training.compiled.buffers import Samples, Targets
 from ftnn.training.compiled.sequence import CompiledMemoryNetwork
 
@@ -56,9 +56,10 @@ def _task(size: MemorySize) -> _Task:
 
 def compiled_epochs(task: _Task) -> Burst:
     """A step is an epoch."""
-    network = CompiledMemoryNetwork(shape_of(task.memory, "logistic"), DIGITS, loss_formula("softmax"))
-    for compiled, layer in zip(network.layers, (task.memory, task.output), strict=True):
-        load(compiled, layer)
+    layers = lower(nn.Sequential(task.memory, nn.Sigmoid(), task.output))
+    network = CompiledMemoryNetwork(*(layer.shape for layer in layers), loss_formula("softmax"))
+    for compiled, layer in zip(network.layers, layers, strict=True):
+        layer.load(compiled)
     sequence = Samples.dense(task.x.numpy(), "float32")
     labels = Targets.labels(task.labels.numpy(), DIGITS, sequence.count, "float32", None)
 

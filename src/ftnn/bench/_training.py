@@ -11,9 +11,8 @@ from torch.nn.functional import cross_entropy
 from ftnn.bench._data import Data, samples
 from ftnn.bench._measure import Burst
 from ftnn.errors import FtnnError
-from ftnn.nn import Transfer
-from ftnn.training._engine_compiled import load, shape_of
 from ftnn.training._losses import loss_formula
+from ftnn.training._lowering import lower
 from ftnn.training._optimizers import MakeOptimizer
 from ftnn.training.compiled.buffers import Targets
 from ftnn.training.compiled.network import CompiledNetwork
@@ -60,14 +59,11 @@ def torch_loop(
 
 def compiled_epoch(model: nn.Sequential, data: Data, batch: int) -> Burst:
     """The same training of `ftnn layer - sigmoid - linear` by SGD in ftnn's compiled epoch."""
-    hidden, _, output = model
-    assert isinstance(hidden, Transfer)
-    assert isinstance(output, nn.Linear)
-    shapes = [shape_of(hidden, "logistic"), shape_of(output)]
-    network, inputs = CompiledNetwork(shapes, loss_formula("softmax"), batch_size=batch), samples(data)
-    for compiled, layer in zip(network.layers, (hidden, output), strict=True):
-        load(compiled, layer)
-    targets = Targets.labels(data.labels, output.out_features, inputs.count, "float32", None)
+    layers, inputs = lower(model), samples(data)
+    network = CompiledNetwork([layer.shape for layer in layers], loss_formula("softmax"), batch_size=batch)
+    for compiled, layer in zip(network.layers, layers, strict=True):
+        layer.load(compiled)
+    targets = Targets.labels(data.labels, layers[-1].shape.outputs, inputs.count, "float32", None)
 
     def burst(first: int, steps: int) -> None:
         at = data.start(first, steps, batch)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ftnn.errors import FormulaError, FtnnError, ShapeError
 from ftnn.formula._derive import differentiate
@@ -91,3 +91,18 @@ def activations_for(activation: str | Sequence[str], layers: int) -> tuple[str, 
     for name in (activation,) if isinstance(activation, str) else names:
         activation_formula(name)
     return names
+
+
+class Activate(nn.Module):
+    """An activation as a module."""
+
+    def __init__(self, activation: str):
+        super().__init__()
+        activation_formula(activation)
+        self.activation = activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        return activation_formula(self.activation)(x)
+
+    def extra_repr(self) -> str:
+        return repr(self.activation)

@@ -1,4 +1,4 @@
-"""Training: layer-wise, fine-tuned, resumable."""
+"""Training: direct, or layer-wise and fine-tuned; resumable."""
 
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ftnn.training._progress import Bars as Bars
     from ftnn.training._progress import Lines as Lines
     from ftnn.training._random import initialise as initialise
+    from ftnn.training._rules import RULES as RULES
+    from ftnn.training._rules import Rule as Rule
     from ftnn.training._sequence import fit_sequence as fit_sequence
     from ftnn.training._settings import Settings as Settings
 
@@ -28,6 +30,8 @@ __getattr__, __dir__ = attach(
         "History": "_history",
         "Lines": "_progress",
         "Pass": "_history",
+        "RULES": "_rules",
+        "Rule": "_rules",
         "SequenceHistory": "_history",
         "Settings": "_settings",
         "digest": "_outcome",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
 from typing import get_args
 
 import torch
@@ -10,29 +10,32 @@ from torch import nn
 
 from ftnn.errors import FtnnError
 from ftnn.kernels import cpu_available
-from ftnn.nn import Partial
-from ftnn.nn._feed_forward import FeedForward
-from ftnn.training._checks import one_of, quoted
+from ftnn.training._checks import one_of
 from ftnn.training._engine import Engine, EngineName
 from ftnn.training._engine_compiled import CompiledEngine
 from ftnn.training._engine_torch import TorchEngine
+from ftnn.training._lowering import NoCompiledFormError, lower
 from ftnn.training._optimizers import MakeOptimizer
 from ftnn.training._problem import Problem
 from ftnn.training._settings import Settings
 
+_LOG = logging.getLogger("ftnn")
+_told: set[str] = set()
 
-def choose(name: EngineName, module: nn.Module, settings: Settings, optimizer: MakeOptimizer | None) -> str:
+
+def choose(name: EngineName, module: nn.Module, optimizer: MakeOptimizer | None) -> str:
     """The name of the engine to take."""
     one_of("engine", name, get_args(EngineName))
-    if optimizer is not None and not callable(optimizer):
-        raise FtnnError(f"optimizer={quoted(optimizer)} must be a function that makes one of parameters")
-    reason = _why_not_compiled(module, settings, optimizer)
+    reason = _why_not_compiled(module, optimizer)
     if name == "compiled" and reason:
         raise FtnnError(f'engine="compiled" cannot be used: {reason}; engine="torch" can')
+    if name == "auto" and reason.startswith("no compiled form") and reason not in _told:
+        _told.add(reason)
+        _LOG.info("%s; training with PyTorch instead", reason)
     return "torch" if name == "torch" or reason else "compiled"
 
 
-def _why_not_compiled(module: nn.Module, settings: Settings, optimizer: MakeOptimizer | None) -> str:
+def _why_not_compiled(module: nn.Module, optimizer: MakeOptimizer | None) -> str:
     parameters = list(module.parameters())
     if optimizer is not None:
         return "it has update rules of its own, and a torch optimizer was given"
@@ -42,16 +45,16 @@ def _why_not_compiled(module: nn.Module, settings: Settings, optimizer: MakeOpti
         return "some parameters are frozen"
     if any(nn.utils.parametrize.is_parametrized(part) for part in module.modules()):
         return "some parameters are parametrised"
-    if any(isinstance(part, Partial) for part in module.modules()):
-        return "a layer is only partially connected"
+    try:
+        lower(module)
+    except NoCompiledFormError as error:
+        return f"no compiled form for {error}"
     return "" if cpu_available() else "LLVM cannot be loaded"
 
 
 def make_engine(
     name: str,
-    layers: Sequence[FeedForward],
-    output: nn.Linear,
-    activations: Sequence[str],
+    module: nn.Module,
     problem: Problem,
     settings: Settings,
     optimizer: MakeOptimizer | None = None,
@@ -59,5 +62,5 @@ def make_engine(
 ) -> Engine:
     """`first_rate`: what the stage's learning rate begins with, even if the run is resumed at another."""
     if name == "compiled":
-        return CompiledEngine(layers, output, activations, problem, settings)
-    return TorchEngine(layers, output, activations, problem, settings, optimizer, first_rate)
+        return CompiledEngine(module, problem, settings)
+    return TorchEngine(module, problem, settings, optimizer, first_rate)

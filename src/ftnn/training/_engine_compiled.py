@@ -2,81 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
-import torch
 from torch import nn
 
-from ftnn.kernels import program_of, signature
-from ftnn.kernels.codegen.target import DType
-from ftnn.nn import Memory
-from ftnn.nn._activations import activation_formula
-from ftnn.nn._feed_forward import FeedForward
 from ftnn.training._checkpoint import check_like
 from ftnn.training._engine import Snapshot, Steps
+from ftnn.training._lowering import lower
 from ftnn.training._problem import Array, Problem
 from ftnn.training._settings import Settings
-from ftnn.training.compiled.buffers import LINEAR, Layer, Shape
 from ftnn.training.compiled.network import CompiledNetwork
-
-
-def shape_of(layer: FeedForward | Memory | nn.Linear, activation: str | None = None) -> Shape:
-    """What compiled steps need to know of a layer and the activation behind it."""
-    program = LINEAR if isinstance(layer, nn.Linear) else program_of(*signature(layer.function))
-    formula = None if activation is None else activation_formula(activation)
-    return Shape(program, layer.in_features, layer.out_features, formula, layer.bias is not None)
-
-
-def dtype_of(output: nn.Linear) -> DType:
-    return "float64" if output.weight.dtype == torch.float64 else "float32"
-
-
-def load(compiled: Layer, layer: FeedForward | Memory | nn.Linear) -> None:
-    """Copy a module's parameters into a compiled layer."""
-    matrices = [layer.weight.T] if isinstance(layer, nn.Linear) else layer.matrices()
-    bias = None if layer.bias is None else layer.bias.detach().numpy()
-    compiled.load([matrix.detach().numpy() for matrix in matrices], bias)
-
-
-@torch.no_grad()
-def write_back(compiled: Layer, layer: FeedForward | Memory | nn.Linear) -> None:
-    """Copy a compiled layer's parameters into a module."""
-    matrices, bias = compiled.read()
-    tensors = [layer.weight.T] if isinstance(layer, nn.Linear) else layer.theta.tensors()
-    for tensor, matrix in zip(tensors, matrices, strict=False):
-        tensor.copy_(torch.from_numpy(matrix))
-    if layer.bias is not None:
-        layer.bias.copy_(torch.from_numpy(bias))
 
 
 class CompiledEngine:
     """Any update rule, on the CPU."""
 
-    def __init__(
-        self,
-        layers: Sequence[FeedForward],
-        output: nn.Linear,
-        activations: Sequence[str],
-        problem: Problem,
-        settings: Settings,
-    ):
-        self._modules = (*layers, output)
-        self._problem, self._clip = problem, settings.clip
-        shapes = [
-            shape_of(layer, activation)
-            for layer, activation in zip(self._modules, (*activations, None), strict=True)
-        ]
+    def __init__(self, module: nn.Module, problem: Problem, settings: Settings):
+        self._layers, self._problem, self._clip = lower(module), problem, settings.clip
         self._network = CompiledNetwork(
-            shapes,
+            [layer.shape for layer in self._layers],
             problem.formula,
-            dtype_of(output),
+            problem.dtype,
             settings.batch_size or 1,
             settings.rule,
             settings.clip_norm,
         )
-        for compiled, layer in zip(self._network.layers, self._modules, strict=True):
-            load(compiled, layer)
+        for compiled, layer in zip(self._network.layers, self._layers, strict=True):
+            layer.load(compiled)
 
     def epoch(self, order: Array, rates: Array) -> Iterator[Steps]:
         self._network.forget_losses()
@@ -89,26 +42,30 @@ class CompiledEngine:
         return self._network.predict(self._problem.samples(x))
 
     def hidden(self, x: Array) -> Array:
-        return self._network.predict(self._problem.samples(x), upto=len(self._modules) - 1)
+        return self._network.predict(self._problem.samples(x), upto=len(self._layers) - 1)
 
-    def _arrays(self) -> Iterator[tuple[str, Array]]:
-        for n, layer in enumerate(self._network.layers):
-            for name, array in layer.arrays():
-                yield f"{n}{'' if name.startswith(' ') else '.'}{name}", array
+    def _arrays(self) -> dict[str, Array]:
+        """All that an epoch changes, by name."""
+        return {
+            f"{n}{name if name.startswith(' ') else f'.{name}'}": array
+            for n, layer in enumerate(self._network.layers)
+            for name, array in layer.arrays()
+        }
+
+    def _step_count(self) -> Snapshot:
+        return {"step": np.array([self._network.step])} if self._network.rule.states else {}
 
     def snapshot(self) -> Snapshot:
-        arrays = {name: array.copy() for name, array in self._arrays()}
-        return arrays | ({"step": np.array([self._network.step])} if self._network.rule.states else {})
+        return {name: array.copy() for name, array in self._arrays().items()} | self._step_count()
 
     def restore(self, snapshot: Snapshot) -> None:
-        own = dict(self._arrays())
-        has_step = "step" in snapshot
-        check_like(snapshot, own | ({"step": np.array([0])} if self._network.rule.states else {}))
+        own = self._arrays()
+        check_like(snapshot, own | self._step_count())
         for name, array in own.items():
             array[:] = snapshot[name]
-        if has_step:
+        if "step" in snapshot:
             self._network.step = int(snapshot["step"][0])
 
     def write_back(self) -> None:
-        for compiled, layer in zip(self._network.layers, self._modules, strict=True):
-            write_back(compiled, layer)
+        for compiled, layer in zip(self._network.layers, self._layers, strict=True):
+            layer.store(compiled)

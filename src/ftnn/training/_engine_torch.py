@@ -10,8 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from ftnn.errors import FtnnError
-from ftnn.nn._activations import activation_formula
-from ftnn.nn._feed_forward import FeedForward
 from ftnn.training._checkpoint import check_like
 from ftnn.training._engine import Snapshot, Steps
 from ftnn.training._losses import SOFTMAX, LossFormula
@@ -45,21 +43,18 @@ class TorchEngine:
 
     def __init__(
         self,
-        layers: Sequence[FeedForward],
-        output: nn.Linear,
-        activations: Sequence[str],
+        module: nn.Module,
         problem: Problem,
         settings: Settings,
         optimizer: MakeOptimizer | None = None,
         first_rate: float | None = None,
     ):
-        self._layers, self._output = layers, output
-        self._activations = list(map(activation_formula, activations))
-        self._problem, self._settings = problem, settings
-        self._device = output.weight.device
+        self._module, self._problem, self._settings = module, problem, settings
+        self._mode = module.training
+        self._device = next(module.parameters()).device
         self._x, self._y = self._put(problem.x), self._put(problem.y)
         self._weights = None if problem.weights is None else self._put(problem.weights)
-        self._parameters = trained(layers, output)
+        self._parameters = trained(module)
         self._optimizer = None if optimizer is None else make(optimizer, self._parameters)
         self._first_rate = first_rate
         self._rule, self._count = settings.rule, 0
@@ -67,11 +62,6 @@ class TorchEngine:
 
     def _put(self, array: Array) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
-
-    def _hidden(self, x: Tensor) -> Tensor:
-        for layer, activation in zip(self._layers, self._activations, strict=True):
-            x = activation(layer(x))
-        return x
 
     def epoch(self, order: Array, rates: Array) -> Iterator[Steps]:
         batch = self._settings.batch_size or 1
@@ -89,7 +79,7 @@ class TorchEngine:
             yield TorchSteps(np.array(losses), right, True)
 
     def _step(self, rows: Tensor, rate: float) -> tuple[float, int]:
-        outputs = self._output(self._hidden(self._x[rows]))
+        outputs = self._in_mode(training=True)(self._x[rows])
         losses, right = sample_losses(outputs, self._y[rows], self._problem.formula)
         if self._weights is not None:
             losses = losses * self._weights[rows]
@@ -134,10 +124,16 @@ class TorchEngine:
         return np.concatenate(pieces)
 
     def outputs(self, x: Array) -> Array:
-        return self._in_pieces(x, lambda piece: self._output(self._hidden(piece)))
+        return self._in_pieces(x, self._in_mode(training=False))
 
     def hidden(self, x: Array) -> Array:
-        return self._in_pieces(x, self._hidden)
+        module = self._in_mode(training=False)
+        assert isinstance(module, nn.Sequential)
+        return self._in_pieces(x, module[:-1])
+
+    def _in_mode(self, *, training: bool) -> nn.Module:
+        """The module in training or evaluation mode, which dropout and normalisation tell apart."""
+        return self._module if self._module.training == training else self._module.train(training)
 
     def _tensors(self) -> dict[str, Tensor]:
         """The parameters and the states of their update rule, by name."""
@@ -185,4 +181,5 @@ class TorchEngine:
         return {name: (parameters[n], key) for name, (n, _, key) in parts.items() if n in parameters and key}
 
     def write_back(self) -> None:
-        """Nothing to do: the modules are what is trained."""
+        """The modules are what is trained; only their mode is put back."""
+        self._in_mode(training=self._mode)

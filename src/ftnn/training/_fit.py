@@ -8,6 +8,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from torch import nn
+
+from ftnn.errors import FtnnError
 from ftnn.nn import Network
 from ftnn.nn._descriptions import describe
 from ftnn.nn._safetensors import as_path
@@ -27,7 +30,7 @@ from ftnn.training._settings import Settings, Solver
 
 
 def fit(
-    net: Network,
+    net: Network | nn.Sequential,
     x: Any,
     y: Any,
     gamma: float | None = None,
@@ -60,7 +63,7 @@ def fit(
 
     **Arguments:**
 
-    - `net`: the network; its parameters are trained in place.
+    - `net`: the network, or an `nn.Sequential`; its parameters are trained in place.
     - `x`: (samples, in_features), finite numbers.
     - `y`: labels, (samples,) whole numbers; or targets, (samples, out).
     - `gamma`: The learning rate is 2^γ; for fine-tuning, 2^(γ-4). Implies the layerwise solver.
@@ -117,9 +120,11 @@ def fit(
         fine_tuning_shift=fine_tuning_shift,
         threshold=threshold,
     )
-    problem = problem_for(net, Network, x, y, loss=loss, weights=sample_weight, test=test)
+    problem = problem_for(net, (Network, nn.Sequential), x, y, loss=loss, weights=sample_weight, test=test)
+    if settings.solver == "layerwise" and not isinstance(net, Network):
+        raise FtnnError('solver="layerwise" trains an ftnn.nn.Network; for an nn.Sequential, use "direct"')
     path = None if checkpoint is None else as_path(checkpoint, CheckpointError)
-    name = choose(engine, net, settings, make_optimizer)
+    name = choose(engine, net, make_optimizer)
     called = callables("callbacks", callbacks)
     run = Run(net, problem, settings, name, make_optimizer, Checkpoint(None, {}), called)
     if path is not None:
@@ -138,13 +143,20 @@ def _identity(run: Run) -> dict[str, Any]:
         **run.settings.describe(),
         "engine": run.engine,
         "optimizer": run.describe_optimizer(),
-        "network": describe(run.net),
+        "network": _describe(run.net),
         "first parameters": digest(run.net),
         "frozen": [name for name, p in run.net.named_parameters() if not p.requires_grad],
         **run.problem.identity(),
     }
 
 
+def _describe(net: nn.Module) -> Any:
+    try:
+        return describe(net)
+    except FtnnError:  # a module that model files cannot hold can be trained all the same
+        return str(net)
+
+
 def _identity_in_0_1(run: Run) -> str:
-    parts = json.dumps([run.settings.describe(), run.engine, describe(run.net)], sort_keys=True)
+    parts = json.dumps([run.settings.describe(), run.engine, _describe(run.net)], sort_keys=True)
     return hashlib.sha256(f"{parts}{run.problem.digest_in_0_1()}{digest(run.net)}".encode()).hexdigest()

@@ -14,9 +14,9 @@ from ftnn.training._checks import quoted
 MakeOptimizer = Callable[[list[nn.Parameter]], optim.Optimizer]
 
 
-def trained(layers: Sequence[nn.Module], output: nn.Linear) -> list[nn.Parameter]:
-    """The parameters of these layers that are to be trained, in order."""
-    return [p for module in (*layers, output) for p in module.parameters() if p.requires_grad]
+def trained(module: nn.Module) -> list[nn.Parameter]:
+    """The parameters of a module that are to be trained, in order."""
+    return [p for p in module.parameters() if p.requires_grad]
 
 
 def make(optimizer: Any, parameters: list[nn.Parameter]) -> optim.Optimizer:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from ftnn.data._masked import unmasked
 from ftnn.errors import DataError, DTypeError, FtnnError, ShapeError
 from ftnn.kernels.codegen.target import DType
-from ftnn.nn import MemoryNetwork, Network
 from ftnn.training._checks import quoted
 from ftnn.training._losses import SOFTMAX, LossFormula, loss_formula
 from ftnn.training.compiled.buffers import Samples, Targets
@@ -98,11 +98,19 @@ class Problem:
         return digest.hexdigest()
 
 
-def problem_for(net: Any, kind: type[Network] | type[MemoryNetwork], x: Any, y: Any, **more: Any) -> Problem:
-    """What a network, of this kind, is to learn; see `make_problem`."""
-    if not isinstance(net, kind):
-        raise FtnnError(f"a {kind.__name__} of ftnn.nn can be trained here, not {quoted(net)}")
-    weight = net.output.weight
+def problem_for(net: Any, kinds: tuple[type[nn.Module], ...], x: Any, y: Any, **more: Any) -> Problem:
+    """What a network, of one of these kinds, is to learn; see `make_problem`."""
+    if not isinstance(net, kinds):
+        raise FtnnError(f"expected a {' or '.join(kind.__name__ for kind in kinds)}, got {quoted(net)}")
+    inputs = [
+        part.in_features for part in net.modules() if isinstance(getattr(part, "in_features", None), int)
+    ]
+    outputs = [
+        part.out_features for part in net.modules() if isinstance(getattr(part, "out_features", None), int)
+    ]
+    weight = next(net.parameters(), None)
+    if weight is None or not inputs:
+        raise FtnnError(f"{type(net).__name__} has no layers to train")
     if weight.is_meta:
         raise FtnnError("the network is on the device meta: it has no parameters to train")
     if weight.dtype not in (torch.float16, torch.float32, torch.float64):
@@ -110,7 +118,9 @@ def problem_for(net: Any, kind: type[Network] | type[MemoryNetwork], x: Any, y: 
             f"the network is {weight.dtype}; expected float32 or float64: convert it with .float()"
         )
     dtype = str(weight.dtype).removeprefix("torch.")
-    return make_problem(x, y, inputs=net.in_features, outputs=net.out_features, dtype=dtype, **more)
+    inputs: Any = layers[0].in_features
+    outputs: Any = layers[-1].out_features
+    return make_problem(x, y, inputs=inputs, outputs=outputs, dtype=dtype, **more)
 
 
 def make_problem(

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ftnn.nn import Network
-from ftnn.nn._feed_forward import FeedForward
+from ftnn.nn._activations import Activate
 from ftnn.nn._network import reset_linear
 from ftnn.training._checkpoint import CheckpointError, Keeper, Position, State, check_like
 from ftnn.training._engine import Engine
@@ -27,7 +27,8 @@ from ftnn.training._random import Purpose, order, torch_generator
 from ftnn.training._schedules import HALVING, factors
 from ftnn.training._settings import Settings, Stage, stages_of
 
-Callback = Callable[[Epoch, Network], bool | None]
+Trainable = Network | nn.Sequential
+Callback = Callable[[Epoch, Any], bool | None]
 """Called after each epoch with its record and the network as it is then; True ends the stage."""
 
 _PURPOSES: dict[StageName, Purpose] = {
@@ -57,7 +58,7 @@ class Run:
 
     def __init__(
         self,
-        net: Network,
+        net: Trainable,
         problem: Problem,
         settings: Settings,
         engine: str,
@@ -68,7 +69,7 @@ class Run:
         self.net, self.problem, self.settings = net, problem, settings
         self.engine, self.optimizer = engine, optimizer
         self.checkpoint, self.callbacks = checkpoint, callbacks
-        self.stages = stages_of(settings, len(net.layers))
+        self.stages = stages_of(settings, len(net.layers) if isinstance(net, Network) else 0)
         self.state = State(history=History(engine=engine))
 
     def through(self, last: int | None, reporter: Reporter) -> History:
@@ -96,9 +97,10 @@ class Run:
                 if number < begun and not feeds:
                     continue
                 here = self.problem if stage.name == "ft" else problem
-                engine, head = self._set_up(stage, here)
+                module = self._trained(stage)
+                engine = make_engine(self.engine, module, here, self.settings, self.optimizer, stage.rate)
                 if number >= begun:
-                    self._stage(number, stage, engine, head, here, reporter)
+                    self._stage(number, stage, engine, module, here, reporter)
                 if feeds:
                     test_x = None if here.test_x is None else engine.hidden(here.test_x)
                     problem = replace(here, x=engine.hidden(here.x), test_x=test_x)
@@ -111,22 +113,15 @@ class Run:
 
     # --- setting up ---
 
-    def _set_up(self, stage: Stage, problem: Problem) -> tuple[Engine, nn.Linear]:
-        """The engine of a stage, and the output layer it trains."""
-        layers, head = self._parts(stage)
-        activations = (
-            self.net.activations[stage.layer - 1 : stage.layer] if stage.layer else self.net.activations
-        )
-        engine = make_engine(
-            self.engine, layers, head, activations, problem, self.settings, self.optimizer, stage.rate
-        )
-        return engine, head
-
-    def _parts(self, stage: Stage) -> tuple[tuple[FeedForward, ...], nn.Linear]:
-        """The layers that a stage trains, and the output layer above them."""
+    def _trained(self, stage: Stage) -> nn.Module:
+        """What a stage trains: the network, or a hidden layer under an output layer of its own."""
         if stage.layer == 0:
-            return self.net.layers, self.net.output
-        return self.net.layers[stage.layer - 1 : stage.layer], self._fresh_head(stage.layer)
+            return self.net
+        assert isinstance(self.net, Network)
+        n = stage.layer - 1
+        return nn.Sequential(
+            self.net.layers[n], Activate(self.net.activations[n]), self._fresh_head(self.net, stage.layer)
+        )
 
     def describe_optimizer(self) -> Any:
         """The optimizer that each stage makes, as JSON; one for all where they are alike."""
@@ -134,21 +129,27 @@ class Run:
             return None
         by_stage: list[Any] = []
         for stage in self.stages:
-            parameters = trained(*self._parts(stage))
+            parameters = trained(self._trained(stage))
             by_stage.append(describe(make(self.optimizer, parameters), parameters))
         return by_stage[0] if all(other == by_stage[0] for other in by_stage) else by_stage
 
-    def _fresh_head(self, layer: int) -> nn.Linear:
+    def _fresh_head(self, net: Network, layer: int) -> nn.Linear:
         """A new output layer for a hidden one, drawn by seed."""
-        like = self.net.output.weight
-        head = nn.Linear(self.net.layers[layer - 1].out_features, self.net.out_features, dtype=like.dtype)
+        like = net.output.weight
+        head = nn.Linear(net.layers[layer - 1].out_features, net.out_features, dtype=like.dtype)
         reset_linear(head, torch_generator(self.settings.seed, Purpose.output, layer - 1))
         return head.to(like.device)
 
     # --- a stage ---
 
     def _stage(
-        self, number: int, stage: Stage, engine: Engine, head: nn.Linear, problem: Problem, reporter: Reporter
+        self,
+        number: int,
+        stage: Stage,
+        engine: Engine,
+        module: nn.Module,
+        problem: Problem,
+        reporter: Reporter,
     ) -> None:
         position, at_first = self.state.position, engine.snapshot()
         if position.stage != number:
@@ -164,7 +165,7 @@ class Run:
                 record = self._epoch(stage, engine, problem, epoch, rate, reporter)
             except FailedError:
                 engine.restore(before)
-                self._write_back(stage, engine, head)
+                self._write_back(stage, engine, module)
                 raise
             ends = False
             if stage.schedule == HALVING and last_loss is not None:
@@ -179,7 +180,7 @@ class Run:
             self.state.history.epochs.append(record)
             reporter.end(record)
             if self.callbacks:
-                self._write_back(stage, engine, head)
+                self._write_back(stage, engine, module)
                 stops = [callback(record, self.net) for callback in self.callbacks]  # all of them are called
                 ends |= any(stops)
             position = Position(number, epoch, rate, last_loss)
@@ -191,7 +192,7 @@ class Run:
             engine.restore(at_first)
             epochs = self.state.history.epochs
             epochs[:] = [replace(record, undone=record.undone or record.stage == "ft") for record in epochs]
-        self._write_back(stage, engine, head)
+        self._write_back(stage, engine, module)
         self._keep(Position(stage=number + 1))
 
     def _is_worse_than_before(self, loss: float | None) -> bool:
@@ -203,12 +204,13 @@ class Run:
         before = [record.loss for record in self.state.history.epochs if record.stage != "ft"]
         return bool(before) and loss is not None and loss > before[-1]
 
-    def _write_back(self, stage: Stage, engine: Engine, head: nn.Linear) -> None:
+    def _write_back(self, stage: Stage, engine: Engine, module: nn.Module) -> None:
         """Bring the network up to date."""
         engine.write_back()
-        if stage.layer == len(self.net.layers) and stage.name == "lwt":
+        if isinstance(self.net, Network) and stage.name == "lwt" and stage.layer == len(self.net.layers):
             # The last hidden layer's output layer stays as the network's.
-            self.net.output.load_state_dict(head.state_dict())
+            assert isinstance(module, nn.Sequential)
+            self.net.output.load_state_dict(module[-1].state_dict())
 
     def _epoch(
         self, stage: Stage, engine: Engine, problem: Problem, epoch: int, rate: float, reporter: Reporter
@@ -263,7 +265,7 @@ class Run:
             reason = f"the final loss, {last.loss:.4g}, is above {untrained:.4g}, that of the targets' mean"
         else:
             accuracy = last.train_accuracy if last.test_accuracy is None else last.test_accuracy
-            classes = self.net.out_features
+            classes = self.problem.outputs
             if accuracy is None or accuracy > 100 * at_chance(classes):
                 return
             untrained = math.log(max(classes, 2))

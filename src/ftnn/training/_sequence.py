@@ -15,9 +15,9 @@ from ftnn.nn._activations import activation_formula
 from ftnn.training._checks import callables, whole
 from ftnn.training._engine import EngineName, Steps
 from ftnn.training._engine_choice import choose
-from ftnn.training._engine_compiled import dtype_of, load, shape_of, write_back
 from ftnn.training._engine_torch import TorchSteps, clipped, sample_losses
 from ftnn.training._history import Pass, SequenceHistory
+from ftnn.training._lowering import lower
 from ftnn.training._problem import Array, Loss, Problem, problem_for
 from ftnn.training._settings import Settings
 from ftnn.training.compiled.buffers import Samples
@@ -57,8 +57,8 @@ def fit_sequence(
     window, epochs = whole("window", window, least=1), whole("epochs", epochs, least=0)
     done, callbacks = whole("done", done, least=0), callables("callbacks", callbacks)
     settings = Settings(gamma, batch_size=1, clip=clip, fine_tuning_shift=0)
-    problem = problem_for(net, MemoryNetwork, x, y, loss=loss)
-    name = choose(engine, net, settings, None)
+    problem = problem_for(net, (MemoryNetwork,), x, y, loss=loss)
+    name = choose(engine, net, None)
     if window > 1:
         if engine == "compiled":
             raise FtnnError(
@@ -93,13 +93,12 @@ class _CompiledPasses:
     """Passes in compiled code."""
 
     def __init__(self, net: MemoryNetwork, problem: Problem, settings: Settings, window: int):
-        self._modules, self._problem, self._settings = (net.memory, net.output), problem, settings
-        self._network = CompiledMemoryNetwork(
-            shape_of(net.memory, net.activation), net.out_features, problem.formula, dtype_of(net.output)
-        )
+        self._layers, self._problem, self._settings = lower(net), problem, settings
+        memory, output = (layer.shape for layer in self._layers)
+        self._network = CompiledMemoryNetwork(memory, output, problem.formula, problem.dtype)
         self._sequence = Samples.dense(problem.x, problem.dtype)
-        for compiled, layer in zip(self._network.layers, self._modules, strict=True):
-            load(compiled, layer)
+        for compiled, layer in zip(self._network.layers, self._layers, strict=True):
+            layer.load(compiled)
 
     def once(self) -> Steps:
         problem, settings = self._problem, self._settings
@@ -118,8 +117,8 @@ class _CompiledPasses:
             array[...] = old
 
     def write_back(self) -> None:
-        for compiled, layer in zip(self._network.layers, self._modules, strict=True):
-            write_back(compiled, layer)
+        for compiled, layer in zip(self._network.layers, self._layers, strict=True):
+            layer.store(compiled)
 
 
 class _TorchPasses:

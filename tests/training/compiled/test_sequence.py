@@ -13,7 +13,7 @@ from ftnn.formula._numpy import evaluate
 from ftnn.kernels.program import program_of, signature
 from ftnn.nn._activations import activation_formula
 from ftnn.training._losses import loss_formula
-from ftnn.training.compiled.buffers import Samples, Shape, Steps, Targets
+from ftnn.training.compiled.buffers import LINEAR, Samples, Shape, Steps, Targets
 from ftnn.training.compiled.sequence import CompiledMemoryNetwork
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -73,7 +73,9 @@ class Oracle:
         inputs, hidden = self.cell.shape
         activation = activation_formula(self.activation)
         shape = Shape(program_of(*signature(self.function)), inputs, hidden, activation)
-        network = CompiledMemoryNetwork(shape, len(self.output_bias), loss_formula(self.loss), dtype)
+        network = CompiledMemoryNetwork(
+            shape, Shape(LINEAR, hidden, len(self.output_bias)), loss_formula(self.loss), dtype
+        )
         network.layers[0].load([*self.matrices.values()], self.bias)
         network.layers[1].load([self.weight.T], self.output_bias)
         return network

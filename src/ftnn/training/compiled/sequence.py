@@ -10,7 +10,6 @@ from ftnn.kernels.loops.recurrent import MemoryArgs, memory_forward, memory_upda
 from ftnn.training._losses import LossFormula
 from ftnn.training._rules import CompiledRule
 from ftnn.training.compiled.buffers import (
-    LINEAR,
     Array,
     Samples,
     Shape,
@@ -29,13 +28,12 @@ class CompiledMemoryNetwork(CompiledNetwork):
     def __init__(
         self,
         memory: Shape,
-        outputs: int,
+        output: Shape,
         loss: LossFormula,
         dtype: DType = "float32",
         rule: CompiledRule = SGD,
     ):
-        shapes = [memory, Shape(LINEAR, memory.outputs, outputs)]
-        super().__init__(shapes, loss, dtype, batch_size=1, rule=rule, threads=1)
+        super().__init__([memory, output], loss, dtype, batch_size=1, rule=rule, threads=1)
         self._cells = aligned_zeros((2, memory.inputs, self.layers[0].width), dtype)
         self._turn = 0
         """Which of the cells hold the previous values, while a list of calls is made."""

@@ -1,0 +1,244 @@
+"""Modules as compiled steps train them: a registry from kinds of modules to layers and activations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ftnn.kernels import program_of, signature
+from ftnn.kernels.program import Program
+from ftnn.nn import Memory, MemoryNetwork, Network, Partial, Transfer
+from ftnn.nn._activations import Activate, activation_formula
+from ftnn.training._problem import Array
+from ftnn.training.compiled.buffers import LINEAR, Layer, Shape
+
+
+class NoCompiledFormError(Exception):
+    """Names a module that compiled steps do not know."""
+
+
+class Matrices(Protocol):
+    """A layer's parameters and constants as full matrices, (in, out) each."""
+
+    @property
+    def program(self) -> Program: ...
+
+    def read(self) -> list[Tensor]: ...
+
+    def write(self, matrices: Sequence[Tensor]) -> None:
+        """Take over the parameters, which come first."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Whole:
+    layer: Transfer | Memory
+
+    @property
+    def program(self) -> Program:
+        return program_of(*signature(self.layer.function))
+
+    def read(self) -> list[Tensor]:
+        return self.layer.matrices()
+
+    def write(self, matrices: Sequence[Tensor]) -> None:
+        for tensor, matrix in zip(self.layer.theta.tensors(), matrices, strict=False):
+            tensor.copy_(matrix)
+
+
+@dataclass(frozen=True)
+class _Weights:
+    layer: nn.Linear
+    program = LINEAR
+
+    def read(self) -> list[Tensor]:
+        return [self.layer.weight.T]
+
+    def write(self, matrices: Sequence[Tensor]) -> None:
+        self.layer.weight.T.copy_(matrices[0])
+
+
+@dataclass(frozen=True)
+class _Masked:
+    """Some connections, as a full matrix that is 0 elsewhere: it costs what the full one does."""
+
+    layer: Partial
+
+    @property
+    def program(self) -> Program:
+        function = self.layer.function
+        names = {*function.parameters, *function.constants}
+        mask = next(f"mask{n}" for n in range(len(names) + 1) if f"mask{n}" not in names)
+        formula = f"where({mask} > 0, {function.formula}, 0)"
+        return program_of(formula, " ".join((*function.constants, mask)))
+
+    def _place(self) -> tuple[Tensor, Tensor]:
+        return self.layer.inputs.long(), self.layer.outputs.long()
+
+    def read(self) -> list[Tensor]:
+        self.layer.check()
+        lists = {**dict(zip(self._names(), self.layer.matrices(), strict=True))}
+        ones = torch.ones(len(self.layer.inputs), dtype=self.layer._first.dtype)
+        shape = self.layer.in_features, self.layer.out_features
+        return [
+            ones.new_zeros(shape).index_put(self._place(), lists.get(name, ones))
+            for name in self.program.matrices
+        ]
+
+    def _names(self) -> tuple[str, ...]:
+        return *self.layer.function.parameters, *self.layer.function.constants
+
+    def write(self, matrices: Sequence[Tensor]) -> None:
+        by_name = dict(zip(self.program.matrices, matrices, strict=False))
+        for name, tensor in zip(self.layer.function.parameters, self.layer.theta.tensors(), strict=True):
+            tensor.copy_(by_name[name][self._place()])
+
+
+@dataclass
+class LoweredLayer:
+    """A layer with the activation behind it."""
+
+    module: Transfer | Partial | Memory | nn.Linear
+    matrices: Matrices
+    activation: str | None = None
+
+    @property
+    def shape(self) -> Shape:
+        formula = None if self.activation is None else activation_formula(self.activation)
+        sizes = self.module.in_features, self.module.out_features
+        return Shape(self.matrices.program, *sizes, formula, self.module.bias is not None)
+
+    def load(self, compiled: Layer) -> None:
+        """Copy the module's parameters into a compiled layer."""
+        bias = None if self.module.bias is None else _array(self.module.bias)
+        compiled.load([_array(matrix) for matrix in self.matrices.read()], bias)
+
+    @torch.no_grad()
+    def store(self, compiled: Layer) -> None:
+        """Copy a compiled layer's parameters into the module."""
+        matrices, bias = compiled.read()
+        self.matrices.write([torch.from_numpy(matrix) for matrix in matrices])
+        if self.module.bias is not None:
+            self.module.bias.copy_(torch.from_numpy(bias))
+
+
+def _array(tensor: Tensor) -> Array:
+    return np.asarray(tensor.detach())
+
+
+Part = LoweredLayer | str
+"""A layer, or an activation by name or formula."""
+_LOWERINGS: dict[type[nn.Module], Callable[[Any], list[Part]]] = {}
+
+
+def lowers(*kinds: type[nn.Module]) -> Callable[[Callable[[Any], list[Part]]], Callable[[Any], list[Part]]]:
+    """Register how modules of some kinds are lowered: to layers and activations, in order."""
+
+    def register(lowering: Callable[[Any], list[Part]]) -> Callable[[Any], list[Part]]:
+        _LOWERINGS.update(dict.fromkeys(kinds, lowering))
+        return lowering
+
+    return register
+
+
+def lower(module: nn.Module) -> list[LoweredLayer]:
+    """A module's layers, each with the activation behind it. Raises `NoCompiledFormError`."""
+    layers: list[LoweredLayer] = []
+    for part in _parts(module):
+        if isinstance(part, LoweredLayer):
+            layers.append(part)
+        elif not layers or layers[-1].activation is not None:
+            raise NoCompiledFormError("an activation that does not follow a layer")
+        else:
+            layers[-1].activation = part
+    if not layers:
+        raise NoCompiledFormError("a module without layers")
+    return layers
+
+
+def _parts(module: nn.Module) -> list[Part]:
+    lowering = _LOWERINGS.get(type(module))
+    if lowering is None:
+        name = f"nn.{type(module).__name__}" if type(module).__module__.startswith("torch.nn") else None
+        raise NoCompiledFormError(name or type(module).__name__)
+    return lowering(module)
+
+
+@lowers(Transfer, Memory)
+def _whole(layer: Transfer | Memory) -> list[Part]:
+    return [LoweredLayer(layer, _Whole(layer))]
+
+
+@lowers(Partial)
+def _partial(layer: Partial) -> list[Part]:
+    return [LoweredLayer(layer, _Masked(layer))]
+
+
+@lowers(nn.Linear)
+def _linear(layer: nn.Linear) -> list[Part]:
+    return [LoweredLayer(layer, _Weights(layer))]
+
+
+@lowers(nn.Sequential)
+def _sequential(module: nn.Sequential) -> list[Part]:
+    return [part for child in module for part in _parts(child)]
+
+
+@lowers(Network)
+def _network(net: Network) -> list[Part]:
+    parts: list[Part] = []
+    for layer, activation in zip(net.hidden, net.activations, strict=True):
+        parts += [*_parts(layer), activation]
+    return [*parts, *_parts(net.output)]
+
+
+@lowers(MemoryNetwork)
+def _memory_network(net: MemoryNetwork) -> list[Part]:
+    return [*_parts(net.memory), net.activation, *_parts(net.output)]
+
+
+@lowers(Activate)
+def _activate(module: Activate) -> list[Part]:
+    return [module.activation]
+
+
+@lowers(nn.Identity, nn.Flatten)
+def _nothing(_: nn.Module) -> list[Part]:
+    return []
+
+
+_FORMULAS: dict[type[nn.Module], str] = {
+    nn.Sigmoid: "logistic",
+    nn.ReLU: "relu",
+    nn.Tanh: "tanh",
+    nn.SiLU: "x*logistic(x)",
+    nn.Softsign: "x/(1 + abs(x))",
+}
+
+
+@lowers(*_FORMULAS)
+def _named(module: nn.Module) -> list[Part]:
+    return [_FORMULAS[type(module)]]
+
+
+@lowers(nn.GELU)
+def _gelu(module: nn.GELU) -> list[Part]:
+    if module.approximate == "none":
+        return ["x*(1 + erf(x/sqrt(2)))/2"]
+    return [f"x*(1 + tanh({math.sqrt(2 / math.pi)!r}*(x + 0.044715*x**3)))/2"]
+
+
+@lowers(nn.LeakyReLU)
+def _leaky_relu(module: nn.LeakyReLU) -> list[Part]:
+    return [f"where(x > 0, x, {float(module.negative_slope)!r}*x)"]
+
+
+@lowers(nn.ELU)
+def _elu(module: nn.ELU) -> list[Part]:
+    return [f"where(x > 0, x, {float(module.alpha)!r}*(exp(min(x, 0)) - 1))"]

@@ -1,0 +1,116 @@
+"""Update rules are formulas: each of ours steps as the optimiser of torch that has its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import ftnn
+from ftnn.errors import FormulaError, FtnnError
+from ftnn.kernels.cpu.compiler import host, kernel
+from ftnn.kernels.loops import updates
+from ftnn.training import RULES, Rule
+from ftnn.training._rules import CompiledRule
+from ftnn.training.compiled.buffers import address, aligned_zeros
+from ftnn.training.compiled.runner import Calls
+from tests.training.problems import blobs, network
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Make = Callable[[list[Tensor], float], torch.optim.Optimizer]
+OPTIMIZERS: dict[str, Make] = {
+    "sgd": lambda p, decay: torch.optim.SGD(p, 0.01, weight_decay=decay),
+    "momentum": lambda p, decay: torch.optim.SGD(p, 0.01, momentum=0.9, weight_decay=decay),
+    "nesterov": lambda p, decay: torch.optim.SGD(p, 0.01, momentum=0.9, nesterov=True, weight_decay=decay),
+    "rmsprop": lambda p, decay: torch.optim.RMSprop(p, 0.01, weight_decay=decay),
+    "adam": lambda p, decay: torch.optim.Adam(p, 0.01, weight_decay=decay),
+    "adamw": lambda p, decay: torch.optim.AdamW(p, 0.01, weight_decay=decay),
+}
+
+
+class CompiledSteps:
+    """A rule on one array, in generated code."""
+
+    def __init__(self, rule: CompiledRule, start: Array):
+        self.rule, self.count = rule, 0
+        self.p, self.g = aligned_zeros(start.shape, "float64"), aligned_zeros(start.shape, "float64")
+        self.p[:] = start
+        states = [aligned_zeros(start.shape, "float64") for _ in rule.states]
+        self._scalars = aligned_zeros(updates.FIRST + len(rule.update.scalars), "float64")
+        self._calls = Calls()
+        args = updates.UpdateArgs(
+            vectors=start.size // host("float64").lanes, parameters=address(self.p), gradients=address(self.g),
+            states=self._calls.table(states), scalars=address(self._scalars),
+        )  # fmt: skip
+        self._calls.call(kernel(updates.apply_update, rule.update, host("float64")), args)
+
+    def step(self, g: Array, rate: float) -> Array:
+        self.count += 1
+        self.g[:] = g
+        self._scalars[: updates.FIRST] = 1, np.inf
+        self._scalars[updates.FIRST :] = self.rule.scalars([rate], [self.count])[0]
+        self._calls.run(1)
+        return self.p
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.03])
+@pytest.mark.parametrize("name", RULES)
+def test_200_steps_are_those_of_torch(name: str, decay: float):
+    random = np.random.default_rng(3)
+    start = random.normal(size=64)
+    theirs = torch.from_numpy(start.copy()).requires_grad_()
+    optimizer = OPTIMIZERS[name]([theirs], decay)
+    rule = RULES[name].compiled(decay)
+    on_tensors, compiled = torch.from_numpy(start.copy()), CompiledSteps(rule, start)
+    states = [torch.zeros(64, dtype=torch.float64) for _ in rule.states]
+    for step in range(1, 201):
+        g, rate = random.normal(size=64), 0.01 * (1 + 0.5 * np.sin(step))
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        theirs.grad = torch.from_numpy(g.copy())
+        optimizer.step()
+        on_tensors, states = rule.step_on(on_tensors, torch.from_numpy(g), states, rate, step)
+        expected = theirs.detach().numpy()
+        np.testing.assert_allclose(on_tensors.numpy(), expected, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(compiled.step(g, rate), expected, rtol=1e-12, atol=1e-14)
+
+
+def test_a_rule_of_ones_own_trains_alike_in_both_engines():
+    rule = Rule(
+        "p - rate*sign(m)*min(abs(m), c)", state={"m": "b*m + (1 - b)*g"}, constants={"b": 0.8, "c": 0.5}
+    )
+    x, y = blobs(samples=64)
+    nets = [network("F12", (6, 5)), network("F12", (6, 5))]
+    for net, engine in zip(nets, ("compiled", "torch"), strict=True):
+        ftnn.training.fit(
+            net, x, y, optimizer=rule, learning_rate=0.05, epochs=3, batch_size=16, engine=engine
+        )  # pyright: ignore[reportArgumentType]
+    for one, other in zip(*(net.parameters() for net in nets), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Rule("p - rate*q"), r"unknown symbol 'q'; expected one of p, g, rate.*\n.*\n +\^"),
+        (lambda: Rule("p - rate*"), "this is not a formula"),
+        (lambda: Rule("p - rate*g/v", {"v": "0.9*v"}), "not finite at its first step"),
+        (lambda: Rule("p - rate"), "does not use the gradient"),
+        (lambda: Rule("p - rate*g", {"rate": "g"}), "'rate' cannot name a state"),
+        (lambda: Rule("p - rate*g*a", constants={"a": float("nan")}), "a=nan must be a finite number"),
+        (lambda: Rule("p - rate*m", {"m": "m + g"}, {"m": 1.0}), "both a state and a constant"),
+    ],
+)
+def test_a_rule_that_cannot_work_is_refused(make: Callable[[], Rule], message: str):
+    with pytest.raises(FtnnError, match=message):
+        make()
+
+
+def test_the_error_of_an_unknown_symbol_points_at_it():
+    with pytest.raises(FormulaError) as caught:
+        Rule("p - rate*gradient")
+    assert (caught.value.start, caught.value.end) == (9, 17)

@@ -1,0 +1,67 @@
+"""Learning-rate schedules: what share of the learning rate each step takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ftnn.errors import FtnnError
+from ftnn.training import fit
+from ftnn.training._schedules import NAMES, factors
+from tests.training.problems import blobs, network
+
+
+def test_one_cycle_is_that_of_torch():
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=50)
+    rates: list[float] = []
+    for _ in range(50):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    # torch rounds the turning point to whole steps.
+    np.testing.assert_allclose(factors("one-cycle", 0, 50, 50), rates, atol=0.02)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parts_of_a_schedule_are_parts_of_the_whole(name: str):
+    whole = factors(name, 0, 40, 40)
+    assert ((whole >= 0) & (whole <= 1)).all()
+    assert np.array_equal(np.concatenate([factors(name, n, 8, 40) for n in range(0, 40, 8)]), whole)
+
+
+def test_cosine_falls_from_one_to_zero_and_warm_up_rises():
+    cosine, warm = factors("cosine", 0, 101, 101), factors("warm-up", 0, 101, 101)
+    assert (cosine[0], cosine[-1]) == (1, pytest.approx(0))
+    assert cosine[50] == pytest.approx(0.5)
+    assert warm[0] == 0
+    assert warm[2] == pytest.approx(0.4)
+    assert (warm[5:] == 1).all()
+
+
+def test_history_has_the_largest_rate_and_a_schedule_changes_the_result():
+    x, y = blobs()
+    losses = {
+        name: fit(network(), x, y, learning_rate=0.01, epochs=4, schedule=name).loss  # pyright: ignore[reportArgumentType]
+        for name in ("constant", "one-cycle", "cosine", lambda done: 1 - done)
+    }
+    assert len(set(losses.values())) == 4
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        ("two-cycle", "schedule='two-cycle' is unknown; expected one of constant"),
+        (3, "schedule=3 is unknown"),
+        (lambda done: -1.0, "gave -1 to -1; expected 0 or more"),
+        (lambda done: done.nothing, "schedule=.* failed"),
+    ],
+)
+def test_a_schedule_that_cannot_be_used_is_refused(schedule: Any, message: str):
+    x, y = blobs()
+    with pytest.raises(FtnnError, match=message):
+        fit(network(), x, y, schedule=schedule, epochs=1)
