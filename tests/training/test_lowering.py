@@ -32,7 +32,9 @@ MODULES = {
     "elu": lambda: sequential(nn.Flatten(), nn.Linear(5, 6), nn.ELU(0.7), nn.Linear(6, 3)),
     "leaky": lambda: sequential(nn.Linear(5, 6), nn.LeakyReLU(0.2), ftnn.nn.Transfer(6, 3, "F03")),
     "softsign": lambda: sequential(nn.Linear(5, 6), nn.Softsign(), nn.Linear(6, 3)),
-    "no bias": lambda: sequential(nn.Linear(5, 6, bias=False), nn.ReLU(), ftnn.nn.Transfer(6, 3, "F03", bias=False)),
+    "no bias": lambda: sequential(
+        nn.Linear(5, 6, bias=False), nn.ReLU(), ftnn.nn.Transfer(6, 3, "F03", bias=False)
+    ),
     "no activation": lambda: sequential(nn.Linear(5, 6), ftnn.nn.Transfer(6, 3, "F12")),
     "nested": lambda: sequential(sequential(nn.Linear(5, 6), nn.Sigmoid()), sequential(nn.Linear(6, 3))),
     "partial": lambda: sequential(partial(0), nn.Tanh(), nn.Linear(6, 3)),
@@ -66,14 +68,14 @@ def test_what_has_no_compiled_form_is_trained_by_torch_and_said_once(caplog: pyt
     assert [record.getMessage() for record in caplog.records] == [
         "no compiled form for nn.BatchNorm1d; training with PyTorch instead"
     ]
-    with pytest.raises(FtnnError, match="no compiled form for nn.BatchNorm1d"):
+    with pytest.raises(FtnnError, match=r"no compiled form for nn\.BatchNorm1d"):
         fit(net, x, y, epochs=1, engine="compiled")
     assert net.training
 
 
 def test_layerwise_training_needs_a_network():
     x, y = blobs(samples=60)
-    with pytest.raises(FtnnError, match="trains an ftnn.nn.Network"):
+    with pytest.raises(FtnnError, match=r"trains an ftnn\.nn\.Network"):
         fit(MODULES["linear"](), x, y, gamma=-2)
 
 
@@ -114,7 +116,7 @@ def test_an_activation_that_cannot_be_used_is_refused(activation: object, messag
     ],
 )
 def test_a_loss_that_cannot_be_used_is_refused(loss: object, message: str):
-    x, y = blobs(samples=60)
+    x, _ = blobs(samples=60)
     with pytest.raises(FtnnError, match=message):
         fit(network(), x, torch.randn(60, 3), loss=loss)  # pyright: ignore[reportArgumentType]
 

@@ -43,8 +43,8 @@ class CompiledSteps:
         self._scalars = aligned_zeros(updates.FIRST + len(rule.update.scalars), "float64")
         self._calls = Calls()
         args = updates.UpdateArgs(
-            vectors=start.size // host("float64").lanes, parameters=address(self.p), gradients=address(self.g),
-            states=self._calls.table(states), scalars=address(self._scalars),
+            vectors=start.size // host("float64").lanes, parameters=address(self.p),
+            gradients=address(self.g), states=self._calls.table(states), scalars=address(self._scalars),
         )  # fmt: skip
         self._calls.call(kernel(updates.apply_update, rule.update, host("float64")), args)
 

@@ -17,14 +17,14 @@ from tests.training.problems import blobs, network
 def test_one_cycle_is_that_of_torch():
     parameter = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([parameter], lr=1.0)
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=50)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=2000)
     rates: list[float] = []
-    for _ in range(50):
+    for _ in range(2000):
         rates.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         scheduler.step()
     # torch rounds the turning point to whole steps.
-    np.testing.assert_allclose(factors("one-cycle", 0, 50, 50), rates, atol=0.02)
+    np.testing.assert_allclose(factors("one-cycle", 0, 2000, 2000), rates, atol=2e-3)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -102,14 +102,9 @@ def problem_for(net: Any, kinds: tuple[type[nn.Module], ...], x: Any, y: Any, **
     """What a network, of one of these kinds, is to learn; see `make_problem`."""
     if not isinstance(net, kinds):
         raise FtnnError(f"expected a {' or '.join(kind.__name__ for kind in kinds)}, got {quoted(net)}")
-    inputs = [
-        part.in_features for part in net.modules() if isinstance(getattr(part, "in_features", None), int)
-    ]
-    outputs = [
-        part.out_features for part in net.modules() if isinstance(getattr(part, "out_features", None), int)
-    ]
     weight = next(net.parameters(), None)
-    if weight is None or not inputs:
+    layers = [part for part in net.modules() if isinstance(getattr(part, "in_features", None), int)]
+    if weight is None or not layers:
         raise FtnnError(f"{type(net).__name__} has no layers to train")
     if weight.is_meta:
         raise FtnnError("the network is on the device meta: it has no parameters to train")
