@@ -1,4 +1,4 @@
-"""Measuring a function over drawn parameters: its values, its zeros, and where it is dead."""
+"""Measurements over random parameters: a function's values, its zeros, and whether it is dead."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
     from ftnn.formula._function import Function, Range
 
 DRAWS = 256
-"""How many times the parameters are drawn."""
+"""Random draws of the parameters."""
 WORK = 400
-"""Operations, in all expressions measured, up to which all draws and corners are taken. Beyond, there are
-fewer of them, so that a long formula takes no longer than a short one."""
+"""Operations up to which all draws and corners are used. Longer formulas get fewer, so that they take no more
+time than short ones."""
 
 Draws = dict[str, Array]
 """Parameters, constants and memory, each (draws, 1)."""
 
 
 def reduced(most: int, work: int) -> int:
-    """How many of `most` draws or corners to take for so many operations."""
+    """How many of `most` draws or corners to use for `work` operations."""
     return max(most // 16, min(most, most * WORK // work))
 
 
 def draw(function: Function, ranges: dict[str, Range], count: int) -> Draws:
-    """`count` draws of the parameters from `ranges`, and of constants and memory: always the same ones."""
+    """`count` draws of the parameters from `ranges`, and of constants and memory, from a fixed seed."""
     random = np.random.default_rng(0)
     # Open intervals: a drawn p is never exactly 0, which would make any p*f(x) reach zero.
     drawn = {n: low + (high - low) * random.uniform(1e-9, 1, (count, 1)) for n, (low, high) in ranges.items()}
@@ -37,7 +37,7 @@ def draw(function: Function, ranges: dict[str, Range], count: int) -> Draws:
 
 
 def values_at(expr: Expr, x: Array, draws: Draws) -> Array:
-    """(draws, points), for x of shape (points,) or (draws, points)."""
+    """The values of `expr`, (draws, points), for x of shape (points,) or (draws, points)."""
     shape = (len(draws[MEMORY]), x.shape[-1])
     return np.broadcast_to(evaluate(expr, {INPUT: x, **draws}), shape)
 
@@ -57,20 +57,20 @@ def reaches_zero(expr: Expr, grid: Array, draws: Draws, values: Array) -> Any:
 
 
 def _crosses(expr: Expr, grid: Array, draws: Draws, values: Array) -> Any:
-    """Whether F changes its sign through zero, and not across a pole or a jump."""
+    """For each draw, whether F changes sign through zero rather than across a pole or a jump."""
     sizes = np.where(np.isfinite(values), np.abs(values), np.inf)
     larger = np.maximum(sizes[:, 1:], sizes[:, :-1])
     sign = np.sign(values)
     changes = (sign[:, 1:] * sign[:, :-1] < 0) & np.isfinite(larger)
     larger = np.where(changes, larger, np.inf)
-    interval = larger.argmin(1)  # the crossing where F is smallest: if any is a zero, this one is
+    interval = larger.argmin(1)  # where F is smallest: if any crossing is a zero, this one is
     low, _ = bisect(expr, grid, interval, draws)
     at_crossing = np.abs(values_at(expr, low, draws))[:, 0]
     return changes.any(1) & (at_crossing < 1e-6 * larger.min(1))
 
 
 def bisect(expr: Expr, grid: Array, interval: Any, draws: Draws) -> tuple[Array, Array]:
-    """The two sides of a change of sign in [grid[interval], grid[interval + 1]], (draws, 1) each."""
+    """The two sides of a sign change in [grid[interval], grid[interval + 1]], (draws, 1) each."""
     low, high = grid[interval][:, None], grid[interval + 1][:, None]
     below = values_at(expr, low, draws) < 0
     for _ in range(48):
@@ -81,7 +81,7 @@ def bisect(expr: Expr, grid: Array, interval: Any, draws: Draws) -> tuple[Array,
 
 
 def _touches(expr: Expr, grid: Array, draws: Draws, values: Array) -> Any:
-    """Whether the smallest |F|, looked at ever more closely, vanishes compared with its neighbours."""
+    """For each draw, whether zooming in on the smallest |F| makes it vanish relative to its neighbours."""
     sizes = np.where(np.isfinite(values), np.abs(values), np.inf)
     centre = grid[sizes.argmin(1)][:, None]
     width = grid[1] - grid[0]
@@ -100,7 +100,7 @@ def _touches(expr: Expr, grid: Array, draws: Draws, values: Array) -> Any:
 
 
 def largest(values: Array) -> Any:
-    """The largest finite |value| in each row; 0 if there is none."""
+    """The largest finite |value| in each row, or 0."""
     return np.where(np.isfinite(values), np.abs(values), 0.0).max(1)
 
 
@@ -118,7 +118,7 @@ def longest_run(mask: Any) -> Any:
 
 
 def _wide(grid: Array) -> Array:
-    """The inputs, and others far outside their range."""
+    """The grid, and inputs far outside its range."""
     return np.concatenate([grid, 1e3 * grid, [-1e3, 1e3]])
 
 
@@ -130,7 +130,7 @@ def is_dead(expr: Expr, grid: Array, draws: Draws) -> Any:
 
 
 def dead_example(function: Function, grid: Array, count: int) -> tuple[str, bool]:
-    """Parameters near the initial ones, of either sign, for which F is dead; and whether they still move."""
+    """Parameters near the initial ones, of either sign, that make F dead; and whether training moves them."""
     reach = {name: max(abs(low), abs(high)) for name, (low, high) in function.init.items()}
     draws = draw(function, {name: (-most, most) for name, most in reach.items()}, count)
     dead = is_dead(function.expr, grid, draws)
@@ -140,5 +140,5 @@ def dead_example(function: Function, grid: Array, count: int) -> tuple[str, bool
     moves = any(
         np.any(values_at(function.slope(name), _wide(grid), first_dead) != 0) for name in function.parameters
     )
-    shown = (*function.parameters, *function.constants)
-    return ", ".join(f"{name} = {first_dead[name][0, 0]:.3g}" for name in shown), moves
+    names = (*function.parameters, *function.constants)
+    return ", ".join(f"{name} = {first_dead[name][0, 0]:.3g}" for name in names), moves

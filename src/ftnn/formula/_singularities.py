@@ -1,4 +1,4 @@
-"""Where a function has poles, jumps or overflows, from the table of operations and by looking."""
+"""Poles, jumps and overflows of a function: candidates from the table of operations, then measured."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from ftnn.formula._function import Function
 
 MAX_WORK = 4_000
-"""Operations in all places that are checked for poles and jumps; the rest are not checked."""
+"""The limit on operations in places to check for poles and jumps; places beyond it are not checked."""
 CORNERS = 20_000
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 Kind = Literal["singular", "jump"]
-"""The columns of the table of operations: not finite there, or not continuous."""
+"""Columns of the table of operations: where it is not finite, and where it is not continuous."""
 
 
 def _places(part: Expr, kind: Kind) -> Iterator[Expr]:
-    """Expressions at whose zeros `part` is singular or jumps."""
+    """The expressions at whose zeros `part` is singular or jumps."""
     if not isinstance(part, Call):
         return
     rule_text = OPS[part.op].singular if kind == "singular" else OPS[part.op].jump
@@ -42,7 +42,7 @@ def _places(part: Expr, kind: Kind) -> Iterator[Expr]:
 
 
 def possible_breaks(expr: Expr) -> tuple[dict[Kind, list[Expr]], int]:
-    """The places where F may have a pole or jump, up to `MAX_WORK`; and how many more there are."""
+    """The places where F may have a pole or jump, up to `MAX_WORK`, and the number of those left out."""
     places: dict[Kind, list[Expr]] = {"singular": [], "jump": []}
     work = unchecked = 0
     for kind in places:
@@ -58,9 +58,9 @@ def possible_breaks(expr: Expr) -> tuple[dict[Kind, list[Expr]], int]:
 def breaks(
     function: Function, kind: Kind, places: list[Expr], grid: Array, draws: Draws
 ) -> Iterator[tuple[str, float]]:
-    """(where, for which share of the draws) F has poles or jumps.
+    """(place, share of the draws) of the poles or jumps of F.
 
-    Places that only training could reach, outside the range of inputs and initial parameters, have share 0.
+    The share is 0 for places outside the range of inputs and initial parameters, which training may reach.
     """
     wide_grid = 100 * grid
     wide_draws = {n: v if n in function.constants else 100 * v for n, v in draws.items()}
@@ -86,21 +86,21 @@ def _jumps_at(expr: Expr, place: Expr, grid: Array, draws: Draws) -> Any:
     low, high = bisect(place, grid, changes.argmax(1), draws)
 
     def difference(step: float) -> Any:
-        """How much F differs between the two sides, a step away from the place itself."""
+        """The difference of F between the two sides, at this step from the place itself."""
         offsets = step * (grid[-1] - grid[0]) * np.array([-1, 1])
         sides = values_at(expr, np.concatenate([low, high], 1) + offsets, draws)
         with np.errstate(all="ignore"):
             return np.abs(sides[:, 1] - sides[:, 0])
 
     near, far = difference(1e-9), difference(1e-6)
-    # A steep slope, as of a root, differs less and less as the sides approach; a jump does not.
+    # At a steep slope, such as that of a root, the difference shrinks with the step; at a jump it does not.
     return changes.any(1) & (near > 1e-6 * largest(values_at(expr, grid, draws))) & (near > 0.9 * far)
 
 
 def overflow(function: Function, low: float, high: float) -> tuple[str, float] | None:
-    """(an example, the largest |value|) where F or a derivative leaves float32.
+    """(an example, the largest |value|) if F or a derivative leaves the range of float32.
 
-    Only the corners of the box that inputs and initial parameters span are tried.
+    Tries only the corners of the box spanned by inputs and initial parameters.
     """
     axes: dict[str, tuple[float, ...]] = {
         INPUT: (low, high, 0.0),
@@ -128,9 +128,9 @@ def overflow(function: Function, low: float, high: float) -> tuple[str, float] |
 
 
 def _sizes(expr: Expr, points: dict[str, Array], part_values: dict[Expr, Array]) -> Array:
-    """|expr| at each point, infinite where it overflows; 0 where it is infinite or NaN for another reason.
+    """|expr| at each point; infinite where it overflows, 0 where it is infinite or NaN for another reason.
 
-    `part_values` caches the values of parts that several expressions share.
+    `part_values` caches the values of parts shared by several expressions.
     """
 
     def at(part: Expr) -> Array:
@@ -147,5 +147,5 @@ def _sizes(expr: Expr, points: dict[str, Array], part_values: dict[Expr, Array])
                 overflowed |= np.isinf(at(part))
         sizes = np.where(np.isnan(sizes), np.where(overflowed, np.inf, 0.0), sizes)
     for place in dict.fromkeys(place for part in calls for place in _places(part, "singular")):
-        sizes = np.where(np.abs(at(place)) > 1e-12, sizes, 0.0)  # a pole, whatever the dtype
+        sizes = np.where(np.abs(at(place)) > 1e-12, sizes, 0.0)  # a pole in any dtype
     return sizes

@@ -21,7 +21,7 @@ def to_text(expr: Expr) -> str:
 
 
 def _part_text(expr: Expr, texts: dict[Expr, tuple[str, int]]) -> tuple[str, int]:
-    """The text of a part and how tightly it binds, from those of its arguments."""
+    """The text of a part and how tightly it binds; `texts` has those of its arguments."""
     if isinstance(expr, Number):
         text = "pi" if expr.value == math.pi else repr(expr.value)
         return text, _BINDS["neg"] if text.startswith("-") else _ATOM
