@@ -149,7 +149,7 @@ def test_mnist_and_models_saved_from_python(tmp_path: Path):
 
 def test_bad_input_is_named(folder: Path, table: Path, tmp_path: Path):
     assert "there is no file" in refused(tmp_path / "nothing")
-    assert "is not a whole model file" in refused(table)
+    assert "is not a valid model file" in refused(table)
     assert "there is no file" in refused(folder, "--data", tmp_path / "nothing.csv")
     assert "this model takes a table with a, b, not images: mnist" in refused(folder, "--data", "mnist")
     (tmp_path / "other.csv").write_text("a,c\n1,2\n")

@@ -80,7 +80,7 @@ def as_function(source: str | Function) -> Function:
     except FormulaError as error:
         if source.isidentifier():
             raise FormulaError(
-                f"{source!r} is neither in the catalogue ({', '.join(_ROWS)}) nor a formula: {error.message}",
+                f"{source!r} is not in the catalogue ({', '.join(_ROWS)}) and is not a formula: {error.message}",
                 text=source,
             ) from None
         raise

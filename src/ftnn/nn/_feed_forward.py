@@ -1,4 +1,4 @@
-"""What `Transfer` and `Partial` share: sums of functions of the inputs, without a state."""
+"""The base of `Transfer` and `Partial`: sums of functions of the inputs, without a state."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ftnn.nn._precision import precision
 
 
 class FeedForward(Connections):
-    """`F ⊙ x + b`, for whole matrices or lists of connections. Takes what `Connections` takes."""
+    """`F ⊙ x + b`, for whole matrices or lists of connections. Arguments as for `Connections`."""
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
         if self.function.has_memory:
-            raise FtnnError(f"{self.function.formula!r} uses C, its own previous value: use ftnn.nn.Memory")
+            raise FtnnError(f"{self.function.formula!r} uses C, its previous value: use ftnn.nn.Memory")
 
     def forward(self, x: Tensor) -> Tensor:
         """`F ⊙ x + b`: (…, in_features) → (…, out_features)."""
@@ -37,4 +37,4 @@ class FeedForward(Connections):
 
     @abstractmethod
     def _sums(self, rows: Tensor, matrices: list[Tensor]) -> Tensor:
-        """`F ⊙ x`, (batch, out_features), of (batch, in_features)."""
+        """`F ⊙ x`: (batch, in_features) → (batch, out_features)."""

@@ -1,4 +1,4 @@
-"""`Network`: the paper's model, functional layers under a linear one."""
+"""`Network` and `MemoryNetwork`: the paper's models, functional layers and a linear output layer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
 }
 OUTPUT_RANGE = 0.1
-"""The linear layer's weights start uniform in ± this."""
+"""The linear layer's weights are initially uniform in ± this."""
 
 
 class Network(nn.Module):
@@ -33,8 +33,9 @@ class Network(nn.Module):
 
     - `in_features`: the number of inputs.
     - `hidden`: the width of each hidden layer.
-    - `out_features`: the number of outputs (classes, say; the softmax belongs to the loss).
-    - `function`: what stands on the hidden layers' connections: one for all, or a sequence with one for each.
+    - `out_features`: the number of outputs, such as classes; the softmax is part of the loss.
+    - `function`: the function of the hidden layers' connections: one for all, or a sequence with one per
+        layer.
     - `activation`: `"logistic"`, `"relu"` or `"tanh"`.
     - `device`, `dtype`, `backend`: as for [`ftnn.nn.Transfer`][].
 
@@ -60,11 +61,11 @@ class Network(nn.Module):
                 f"hidden must be the width of each hidden layer, such as [128, 128], not {hidden!r}"
             ) from None
         if activation not in ACTIVATIONS:
-            raise FtnnError(f"activation={activation!r} is not known; allowed are {', '.join(ACTIVATIONS)}")
+            raise FtnnError(f"unknown activation {activation!r}; expected one of {', '.join(ACTIVATIONS)}")
         one_for_all = isinstance(function, str | Function | Mixed)
         functions = [function] * len(widths) if one_for_all else list(function)
         if len(functions) != len(widths):
-            raise ShapeError(f"{len(functions)} functions were given for {len(widths)} hidden layers")
+            raise ShapeError(f"got {len(functions)} functions for {len(widths)} hidden layers")
         self.in_features = size("in_features", in_features)
         self.out_features = size("out_features", out_features)
         self.activation: Activation = activation
@@ -82,13 +83,13 @@ class Network(nn.Module):
         return tuple(layer for layer in self.hidden if isinstance(layer, FeedForward))
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw all parameters anew, from the first layer to the last."""
+        """Draw all parameters again, from the first layer to the last."""
         for layer in self.layers:
             layer.reset_parameters(generator)
         self.reset_output(generator)
 
     def reset_output(self, generator: torch.Generator | None = None) -> None:
-        """Draw the output layer's parameters anew."""
+        """Draw the output layer's parameters again."""
         reset_linear(self.output, generator)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -104,14 +105,14 @@ class Network(nn.Module):
 
 
 class MemoryNetwork(nn.Module):
-    """A memory layer with an activation, then a linear output layer: the paper's model of sequences.
+    """A memory layer with an activation, then a linear output layer: the paper's sequence model.
 
     **Arguments:**
 
     - `in_features`, `hidden`, `out_features`: the numbers of inputs, hidden units and outputs.
-    - `function`: a function with `C`, its own previous value.
+    - `function`: a function with `C`, its previous value.
     - `activation`: `"logistic"`, `"relu"` or `"tanh"`.
-    - `through_time`: False takes the previous value as given; True is back-propagation through time.
+    - `through_time`: False treats the previous value as a constant; True is back-propagation through time.
     - `device`, `dtype`: as for every torch module.
 
     Shapes: (time, batch, in_features) → (time, batch, out_features).
@@ -130,7 +131,7 @@ class MemoryNetwork(nn.Module):
     ):
         super().__init__()
         if activation not in ACTIVATIONS:
-            raise FtnnError(f"activation={activation!r} is not known; allowed are {', '.join(ACTIVATIONS)}")
+            raise FtnnError(f"unknown activation {activation!r}; expected one of {', '.join(ACTIVATIONS)}")
         self.in_features = size("in_features", in_features)
         self.out_features = size("out_features", out_features)
         self.activation: Activation = activation
@@ -142,17 +143,17 @@ class MemoryNetwork(nn.Module):
         reset_linear(self.output)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw all parameters anew."""
+        """Draw all parameters again."""
         self.memory.reset_parameters(generator)
         reset_linear(self.output, generator)
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Run over a sequence, (time, batch, in_features), from (batch, hidden, in_features) or nothing.
+        """Run over a sequence, (time, batch, in_features), from a state, (batch, hidden, in_features).
 
         Returns the outputs, (time, batch, out_features), before any softmax, and the new state.
         """
-        sums, new = self.memory(x, state)
-        return self.output(ACTIVATIONS[self.activation](sums)), new
+        sums, new_state = self.memory(x, state)
+        return self.output(ACTIVATIONS[self.activation](sums)), new_state
 
     def extra_repr(self) -> str:
         return f"activation={self.activation}"
@@ -160,6 +161,6 @@ class MemoryNetwork(nn.Module):
 
 @torch.no_grad()
 def reset_linear(layer: nn.Linear, generator: torch.Generator | None = None) -> None:
-    """Draw a linear layer's weights as the paper does, uniform in ±0.1; its bias starts at 0."""
+    """Draw a linear layer's weights as in the paper, uniform in ±0.1; set its bias to 0."""
     layer.weight.uniform_(-OUTPUT_RANGE, OUTPUT_RANGE, generator=generator)
     layer.bias.zero_()

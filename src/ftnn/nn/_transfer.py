@@ -18,18 +18,18 @@ class Transfer(FeedForward):
     **Arguments:**
 
     - `in_features`, `out_features`: the numbers of inputs and outputs.
-    - `function`: what stands on every connection: a catalogue name (`"F12"`), a formula (`"p*sin(q*x + r)"`),
-        a [`ftnn.Function`][], or [`ftnn.Mixed`][] for entries of different kinds.
+    - `function`: the function of every connection: a catalogue name (`"F12"`), a formula
+        (`"p*sin(q*x + r)"`), a [`ftnn.Function`][], or [`ftnn.Mixed`][] for different functions.
     - `bias`: whether to add a trainable bias, which starts at 0.
     - `device`, `dtype`: as for every torch module.
-    - `backend`: `"auto"` takes the fastest right path; `"reference"` plain torch operations; `"cpu"`
-        generated CPU code; `"triton"` Triton kernels on a GPU, which needs `ftnn[triton]`.
+    - `backend`: `"auto"` chooses the fastest accurate path; `"reference"` uses plain torch operations,
+        `"cpu"` generated CPU code, and `"triton"` Triton kernels on a GPU, which need `ftnn[triton]`.
 
     Shapes: the input is (…, in_features), the output (…, out_features). `state_dict` has `theta.<name>` and
     `constants.<name>`, each (in_features, out_features), and `bias`.
 
     With bfloat16 or float16 parameters, and under `torch.autocast`, functions are evaluated and summed in
-    float32; the output has the parameters' dtype, or under autocast the one that `nn.Linear` would give.
+    float32. The output has the parameters' dtype; under autocast, the dtype that `nn.Linear` would return.
     """
 
     def __init__(
