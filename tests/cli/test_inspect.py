@@ -160,7 +160,7 @@ def test_bad_input_is_named(folder: Path, table: Path, tmp_path: Path):
     assert "cannot write" in refused(folder, "--plot", tmp_path / "no" / "p.png")
     assert "cannot write" in refused(folder, "--prune", tmp_path / "no" / "m")
     assert "exclude each other" in run(folder, "--sympy", "--latex").stderr
-    assert "digits=0" in refused(folder, "--sympy", "--digits", 0)
+    assert "digits must be from 1 to 17" in refused(folder, "--sympy", "--digits", 0)
     ftnn.save(MemoryNetwork(3, 2, 3), tmp_path / "memory")
     assert "is a Memory layer" in refused(tmp_path / "memory")
     ftnn.save(Network(3, [2], 1), tmp_path / "three")

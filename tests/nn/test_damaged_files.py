@@ -145,9 +145,7 @@ JSON = st.recursive(
 )
 
 
-def test_errors_name_missing_files_directories_and_other_kinds_of_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_files_that_are_not_models_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert "there is no file" in refused(tmp_path / "nowhere")
     assert "Is a directory" in refused(tmp_path)
     for name, content in (

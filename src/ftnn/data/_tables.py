@@ -1,4 +1,4 @@
-"""Tables from files: features to learn from, and a target to learn."""
+"""Tables from files: features and a target."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ class Table:
     """A table's features and, if requested, its target."""
 
     names: tuple[str, ...]
-    """Of the features."""
+    """The names of the features."""
     x: Array
     """(rows, features) float64."""
     target: Array | None
-    """(rows,): float64 for regression; for classification int64, or texts if int64 would change their
-    spelling."""
+    """(rows,): float64 for regression; for classification, int64, or text if that changes the spelling."""
 
 
 def read_table(
@@ -43,10 +42,10 @@ def read_table(
     - `target`: the column to learn; all others are features.
     - `features`: the columns to use as features, in this order; default: all but the target.
     - `task`: `"classification"` reads the target as labels, exactly as spelled, `"regression"` as numbers. By
-      default the column decides: text and whole numbers are labels, others are numbers.
+      default, text and integers are labels, and other numbers are numbers.
 
-    Raises `DataError`, which names the column and the row, for values that are missing, not finite, or beyond
-    float32, and for a target that mixes numbers and labels.
+    Raises `DataError`, with the column and row, for values that are missing, not finite, or beyond float32,
+    and for a target that mixes numbers and labels.
     """
     path = Path(path)
     columns = read_columns(path)
@@ -56,7 +55,7 @@ def read_table(
 
 
 def read_to_predict(path: str | Path, target: str | None, features: tuple[str, ...]) -> Table:
-    """Read inputs for a classifier. The target is read too, unless it is missing or empty throughout."""
+    """Read inputs for a classifier, and the target, unless it is missing or entirely empty."""
     path = Path(path)
     columns = read_columns(path)
     has_target = target is not None and target in columns and any(columns[target].cells)
@@ -74,7 +73,7 @@ def _table(
     if missing := [name for name in names if name not in columns]:
         raise DataError(f"{path} has no column {', '.join(map(repr, missing))}; it has {', '.join(columns)}")
     if not names:
-        raise DataError(f"{path} has no column to learn from besides {target!r}")
+        raise DataError(f"{path} has no columns except {target!r}; at least one feature is needed")
     x = np.column_stack([_columns.feature(columns[name]) for name in names])
     return Table(names, x, None if target is None else _columns.target(columns[target], task))
 
@@ -85,6 +84,6 @@ def same_number(first: str, second: str) -> bool:
 
 
 def listed(labels: Iterable[str], most: int = 20) -> str:
-    """Labels in quotes for a message, at most so many."""
+    """Quoted labels for a message, at most `most`."""
     names = [quoted(label) for label in labels]
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

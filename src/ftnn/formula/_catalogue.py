@@ -79,10 +79,8 @@ def as_function(source: str | Function) -> Function:
         return Function(source)
     except FormulaError as error:
         if source.isidentifier():
-            raise FormulaError(
-                f"{source!r} is not in the catalogue ({', '.join(_ROWS)}) and is not a formula: {error.message}",
-                text=source,
-            ) from None
+            message = f"{source!r} is not in the catalogue ({', '.join(_ROWS)}) and is not a formula"
+            raise FormulaError(f"{message}: {error.message}", text=source) from None
         raise
 
 

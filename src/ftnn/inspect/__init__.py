@@ -1,4 +1,4 @@
-"""Looking inside networks: dead and sleeping connections, pruning, plots, and formulas."""
+"""Inspection of networks: dead and sleeping connections, pruning, plots, and formulas."""
 
 from ftnn.inspect._census import Census as Census
 from ftnn.inspect._census import Counts as Counts

@@ -1,7 +1,7 @@
 """Bounds of an expression over all finite inputs, by interval arithmetic.
 
 Trying inputs can miss a narrow bump, or a rectifier that opens at x = 1e6; bounds miss nothing. They may be
-too wide (those of x - x are not 0), so whatever they prove is true, but they do not prove everything.
+too wide (those of x - x are not 0), so what they prove is true, but they do not prove everything.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _point(value: Any) -> Bounds:
 
 
 def _tidy(raw: Bounds) -> Bounds:
-    """`raw` with NaN replaced by no bound; where both bounds are NaN or the same infinity, it is not sure."""
+    """`raw` without NaN; where a bound is NaN or both are the same infinity, nothing is sure."""
     unknown = np.isnan(raw.lo) | np.isnan(raw.hi)
     infinite = (raw.lo == raw.hi) & np.isinf(raw.lo)
     return Bounds(
@@ -89,10 +89,6 @@ def _tidy(raw: Bounds) -> Bounds:
 
 def _add(a: Bounds, b: Bounds) -> Bounds:
     return Bounds(a.lo + b.lo, a.hi + b.hi, a.sure & b.sure)
-
-
-def _sub(a: Bounds, b: Bounds) -> Bounds:
-    return _add(a, _neg(b))
 
 
 def _neg(a: Bounds) -> Bounds:
@@ -114,14 +110,14 @@ def _div(a: Bounds, b: Bounds) -> Bounds:
 
 
 def _pow(a: Bounds, b: Bounds) -> Bounds:
-    """Bounded for whole exponents, for bases ≥ 0, and for single points; else anything."""
+    """Bounded for integer exponents, for bases ≥ 0, and for single points; otherwise unbounded."""
     n = b.lo
     is_fixed = b.constant
-    is_whole, is_even = is_fixed & (n == np.floor(n)), np.fmod(n, 2) == 0
+    is_integer, is_even = is_fixed & (n == np.floor(n)), np.fmod(n, 2) == 0
     has_pole = (n < 0) & (a.lo <= 0) & (a.hi >= 0)
     size = _abs(a)
     ends = np.power(np.where(is_even, size.lo, a.lo), n), np.power(np.where(is_even, size.hi, a.hi), n)
-    is_bounded = ((is_whole | (is_fixed & (a.lo >= 0))) & ~has_pole) | (is_fixed & a.constant)
+    is_bounded = ((is_integer | (is_fixed & (a.lo >= 0))) & ~has_pole) | (is_fixed & a.constant)
     return Bounds(
         np.where(is_bounded, np.minimum(*ends), -np.inf),  # monotonic between its ends
         np.where(is_bounded, np.maximum(*ends), np.inf),
@@ -140,17 +136,14 @@ def _rising(function: Callable[[Array], Array], least: float = -np.inf, *, is_op
 
     def apply(a: Bounds) -> Bounds:
         inside = a.lo > least if is_open else a.lo >= least
-        return Bounds(
-            np.where(inside, function(a.lo), -np.inf),
-            np.where(inside, function(a.hi), np.inf),
-            a.sure & inside,
-        )
+        lo, hi = np.where(inside, function(a.lo), -np.inf), np.where(inside, function(a.hi), np.inf)
+        return Bounds(lo, hi, a.sure & inside)
 
     return apply
 
 
 def _periodic(function: Callable[[Array], Array], most: float, *, has_poles: bool = False) -> Any:
-    """A function that is known at a single point, and otherwise only to be at most `most` in size."""
+    """A function that is evaluated at single points, and otherwise bounded by ± `most`."""
 
     def apply(a: Bounds) -> Bounds:
         value = function(a.lo)
@@ -172,25 +165,16 @@ def _le(a: Bounds, b: Bounds) -> Bounds:
     return _comparison(a.hi <= b.lo, a.lo > b.hi, a, b)
 
 
-def _gt(a: Bounds, b: Bounds) -> Bounds:
-    return _lt(b, a)
-
-
-def _ge(a: Bounds, b: Bounds) -> Bounds:
-    return _le(b, a)
-
-
 def _eq(a: Bounds, b: Bounds) -> Bounds:
     return _comparison(a.constant & b.constant & (a.lo == b.lo), (a.hi < b.lo) | (a.lo > b.hi), a, b)
 
 
-def _ne(a: Bounds, b: Bounds) -> Bounds:
-    equal = _eq(a, b)
-    return Bounds(1 - equal.hi, 1 - equal.lo, equal.sure)
+def _not(a: Bounds) -> Bounds:
+    return Bounds(1 - a.hi, 1 - a.lo, a.sure)
 
 
 def _where(condition: Bounds, a: Bounds, b: Bounds) -> Bounds:
-    """A branch that is never taken does not count."""
+    """A branch that is never taken is ignored."""
     always, never = condition.sure & (condition.lo > 0), condition.sure & (condition.hi <= 0)
 
     def pick(from_a: Array, from_b: Array, from_both: Array) -> Array:
@@ -203,12 +187,8 @@ def _where(condition: Bounds, a: Bounds, b: Bounds) -> Bounds:
     )
 
 
-def _min(a: Bounds, b: Bounds) -> Bounds:
-    return Bounds(np.minimum(a.lo, b.lo), np.minimum(a.hi, b.hi), a.sure & b.sure)
-
-
-def _max(a: Bounds, b: Bounds) -> Bounds:
-    return Bounds(np.maximum(a.lo, b.lo), np.maximum(a.hi, b.hi), a.sure & b.sure)
+def _extremum(choose: Callable[[Array, Array], Array]) -> Callable[[Bounds, Bounds], Bounds]:
+    return lambda a, b: Bounds(choose(a.lo, b.lo), choose(a.hi, b.hi), a.sure & b.sure)
 
 
 def _special(name: str) -> Callable[[Array], Array]:
@@ -220,26 +200,21 @@ def _special(name: str) -> Callable[[Array], Array]:
     return apply
 
 
-def _cosh(a: Bounds) -> Bounds:
-    size = _abs(a)
-    return Bounds(np.cosh(size.lo), np.cosh(size.hi), a.sure)
-
-
 _rect = _rising(lambda a: np.maximum(a, 0.0))
 
 RULES: dict[str, Callable[..., Bounds]] = {
     "add": _add,
-    "sub": _sub,
+    "sub": lambda a, b: _add(a, _neg(b)),
     "mul": _mul,
     "div": _div,
     "neg": _neg,
     "pow": _pow,
     "lt": _lt,
     "le": _le,
-    "gt": _gt,
-    "ge": _ge,
+    "gt": lambda a, b: _lt(b, a),
+    "ge": lambda a, b: _le(b, a),
     "eq": _eq,
-    "ne": _ne,
+    "ne": lambda a, b: _not(_eq(a, b)),
     "where": _where,
     "exp": _rising(np.exp),
     "log": _rising(np.log, 0.0, is_open=True),
@@ -251,14 +226,14 @@ RULES: dict[str, Callable[..., Bounds]] = {
     "cos": _periodic(np.cos, 1.0),
     "tan": _periodic(np.tan, np.inf, has_poles=True),
     "sinh": _rising(np.sinh),
-    "cosh": _cosh,
+    "cosh": lambda a: _rising(np.cosh)(_abs(a)),
     "tanh": _rising(np.tanh),
     "logistic": _rising(_special("expit")),
     "erf": _rising(_special("erf")),
     "rect": _rect,
     "rect_ada": _rect,
     "relu": _rect,
-    "min": _min,
-    "max": _max,
+    "min": _extremum(np.minimum),
+    "max": _extremum(np.maximum),
 }
-"""The bounds of each operation. Any other is spelled in these, as for NumPy."""
+"""The bounds of each operation. Others are spelled in these, as for NumPy."""

@@ -1,4 +1,4 @@
-"""A network as expressions of its inputs x0, x1, …, in which every parameter is a number."""
+"""Networks as expressions of their inputs x0, x1, …, with numbers for all parameters."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ftnn.nn import Activation, Network
 from ftnn.nn._feed_forward import FeedForward
 
 MAX_WRITTEN = 5_000
-"""Operations, numbers and names in a network written out: more than any reader, or SymPy, can handle."""
+"""The limit on operations, numbers and names: more than a reader, or SymPy, can handle."""
 MAX_SHARED = 200_000
-"""The same, counting parts that several units share once."""
+"""The same, counting shared parts once."""
 
 Stage = FeedForward | nn.Linear | Activation
 
@@ -32,11 +32,11 @@ def network_expressions(
 
     **Arguments:**
 
-    - `digits`: parameters are rounded to so many significant digits; None keeps them exactly.
-    - `shared`: whether parts that several units share count once towards the limit.
+    - `digits`: round parameters to this many significant digits; None keeps them exact.
+    - `shared`: whether parts shared by several units count once towards the limit.
     """
     if digits is not None and not 1 <= digits <= 17:
-        raise FtnnError(f"digits={digits!r} must be from 1 to 17, or None for all")
+        raise FtnnError(f"digits must be from 1 to 17, or None for all, not {digits!r}")
     layers_of(net)  # refuses networks with memory or without functions
     stages = _stages(prune(net))
     first = stages[0]
@@ -46,8 +46,8 @@ def network_expressions(
     if size > limit:
         about = f"{int(size):,}" if size < 1e12 else f"about {size:.0e}"
         raise FtnnError(
-            f"written out, this {type(net).__name__} would have {about} operations, numbers and names; at "
-            f"most {limit:,} are allowed: use fewer inputs, units or layers, or a function with a single x"
+            f"as a formula, this {type(net).__name__} would have {about} operations, numbers and names; the "
+            f"limit is {limit:,}: use fewer inputs, units or layers, or a function with a single x"
         )
     inputs = tuple(f"x{n}" for n in range(first.in_features))
     units = [symbol(name) for name in inputs]
@@ -79,16 +79,11 @@ def _stages(module: nn.Module) -> list[Stage]:
         return _SIMPLE_STAGES[type(module)]
     supported = ("Transfer", "Partial", "Network", "Sequential", "Linear")
     supported += tuple(kind.__name__ for kind in _SIMPLE_STAGES)
-    raise FtnnError(
-        f"a {type(module).__name__} cannot be written out; expected one of {', '.join(supported)}"
-    )
-
-
-# --- how large it would be ---
+    raise FtnnError(f"cannot convert a {type(module).__name__}; expected one of {', '.join(supported)}")
 
 
 def _counts(expr: Expr) -> tuple[int, int]:
-    """How many x, and how many other parts, `expr` has as a tree."""
+    """The numbers of x and of other parts in `expr` as a tree."""
     counts: dict[Expr, tuple[int, int]] = {}
     for part in postorder(expr):
         if isinstance(part, Call):
@@ -100,7 +95,7 @@ def _counts(expr: Expr) -> tuple[int, int]:
 
 
 def _size(stages: Sequence[Stage], in_features: int, shared: bool) -> float:
-    """How many parts all outputs have; without sharing, a unit counts wherever it is used."""
+    """The number of parts of all outputs; unless shared, a unit counts each time it is used."""
     sizes, total = np.ones(in_features), 0.0
     for stage in stages:
         if isinstance(stage, str):
@@ -116,9 +111,6 @@ def _size(stages: Sequence[Stage], in_features: int, shared: bool) -> float:
         if shared:
             total, sizes = total + float(sizes.sum()), np.ones(len(sizes))
     return total if shared else float(sizes.sum())
-
-
-# --- writing out ---
 
 
 def _apply(stage: Stage, units: list[Expr], digits: int | None) -> list[Expr]:
@@ -140,7 +132,7 @@ def _apply(stage: Stage, units: list[Expr], digits: int | None) -> list[Expr]:
 
 
 def _transfer_terms(layer: FeedForward, units: list[Expr], digits: int | None) -> list[list[Expr]]:
-    """For each output, the values of its connections."""
+    """For each output, the terms of its connections."""
     connections = connection_list(layer)
     matrices = {name: value.double().cpu().numpy() for name, value in connections.values.items()}
     terms: list[list[Expr]] = [[] for _ in range(layer.out_features)]
@@ -156,12 +148,12 @@ def _sum(terms: Iterable[Expr]) -> Expr:
 
 
 def rounded(value: float, digits: int | None) -> float:
-    """`value` with so many significant digits."""
+    """`value` rounded to `digits` significant digits."""
     return value if digits is None else float(f"{value:.{digits - 1}e}")
 
 
 def _number(value: Any, digits: int | None, layer: nn.Module) -> Expr:
     if not math.isfinite(value):
         name = describe(layer) if isinstance(layer, FeedForward) else type(layer).__name__
-        raise FtnnError(f"a parameter of {name} is {float(value)}; only finite numbers can be written out")
+        raise FtnnError(f"a parameter of {name} is {float(value)}; expected finite numbers")
     return number(rounded(float(value), digits))

@@ -1,4 +1,4 @@
-"""Networks for reading: as SymPy, LaTeX, and NumPy."""
+"""Networks as SymPy expressions, LaTeX, and NumPy code."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from ftnn.formula._ops import OPS
 from ftnn.inspect._expressions import network_expressions, rounded
 
 ROWS = 1024
-"""Samples that a `NumpyNetwork` computes at once."""
+"""Samples per block of a `NumpyNetwork`."""
 
 
 def sympy(net: nn.Module, digits: int | None = None) -> list[Any]:
-    """A small network written out: for every output, a SymPy expression of `x0`, `x1`, …
+    """A small network as formulas: for every output, a SymPy expression of `x0`, `x1`, …
 
     **Arguments:**
 
     - `net`: a `Transfer`, a `Network`, or an `nn.Sequential` of these, linear layers and activations.
-    - `digits`: rounds parameters to so many significant digits; by default they are exact.
+    - `digits`: round parameters to this many significant digits; by default they are exact.
 
-    Refuses a network of more than 5,000 operations, numbers and names.
+    Raises `FtnnError` for networks with more than 5,000 operations, numbers and names.
     """
     import sympy as library
 
@@ -39,8 +39,8 @@ def sympy(net: nn.Module, digits: int | None = None) -> list[Any]:
     exprs = [to_sympy(expr) for expr in outputs]
     if digits is None:
         return exprs
-    # SymPy computes new numbers, as in exp(x + 0.5) = 1.648…·exp(x): these are rounded too.
-    with library.evaluate(False):  # which would compute again
+    # Also round numbers that SymPy computed, as in exp(x + 0.5) = 1.648…·exp(x).
+    with library.evaluate(False):  # or SymPy would compute again
         return [
             expr.xreplace({f: library.Float(rounded(float(f), digits)) for f in expr.atoms(library.Float)})
             for expr in exprs
@@ -48,7 +48,7 @@ def sympy(net: nn.Module, digits: int | None = None) -> list[Any]:
 
 
 def latex(net: nn.Module, digits: int | None = 3) -> list[str]:
-    """The same in LaTeX, one text for every output. For the arguments see [`ftnn.inspect.sympy`][]."""
+    """The same in LaTeX, one text per output. For the arguments, see [`ftnn.inspect.sympy`][]."""
     from ftnn.formula._sympy import to_latex
 
     return [to_latex(expr) for expr in sympy(net, digits)]
@@ -57,9 +57,8 @@ def latex(net: nn.Module, digits: int | None = 3) -> list[str]:
 def numpy(net: nn.Module, digits: int | None = None) -> NumpyNetwork:
     """A network as a function of NumPy arrays, (…, in_features) → (…, out_features), in float64.
 
-    It needs no torch; `.source` is its code, for use without ftnn. For the arguments see
-    [`ftnn.inspect.sympy`][]; up to 200,000 operations are allowed, since parts that units share are computed
-    once.
+    It needs no torch; `.source` is its code, for use without ftnn. For the arguments, see
+    [`ftnn.inspect.sympy`][]. The limit is 200,000 operations, since shared parts are computed only once.
     """
     inputs, outputs = network_expressions(net, digits, shared=True)
     return NumpyNetwork(inputs, tuple(lower(expr, "numpy") for expr in outputs))
@@ -67,7 +66,7 @@ def numpy(net: nn.Module, digits: int | None = None) -> NumpyNetwork:
 
 @dataclass(frozen=True)
 class NumpyNetwork:
-    """A network written out for NumPy."""
+    """A network as NumPy operations."""
 
     inputs: tuple[str, ...]
     outputs: tuple[Expr, ...]
@@ -80,7 +79,7 @@ class NumpyNetwork:
         """(…, in_features) → (…, out_features)."""
         x = np.asarray(unmasked(x, "x"), dtype=np.float64)
         if x.ndim == 0 or x.shape[-1] != len(self.inputs):
-            raise ShapeError(f"x must have the shape (…, {len(self.inputs)}); it has {x.shape}")
+            raise ShapeError(f"x must have shape (…, {len(self.inputs)}), not {x.shape}")
         rows = x.reshape(-1, len(self.inputs))
         y = np.empty((len(rows), len(self.outputs)))
         for first in range(0, len(rows), ROWS):
@@ -92,7 +91,7 @@ class NumpyNetwork:
 
     @property
     def source(self) -> str:
-        """The function as Python code that needs only NumPy (and SciPy for erf and the logistic function)."""
+        """Python code that needs only NumPy (and SciPy for erf and the logistic function)."""
         texts: dict[Expr, str] = {}
         lines: list[str] = []
         for part in postorder(*self.outputs):
