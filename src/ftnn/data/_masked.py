@@ -18,7 +18,7 @@ def unmasked(data: T, name: str) -> T:
         masked = int(np.ma.getmaskarray(array).view(bool).sum()) if is_masked else 0
         if masked:
             raise DataError(
-                f"{name} has {masked} masked entries, which have no value: "
+                f"{name} has masked entries ({masked} of them), which have no value: "
                 "fill them in with .filled(…), or drop their rows"
             )
     return data
