@@ -61,22 +61,22 @@ def test_greek_letters_take_one_column():
 
 def test_a_long_text_is_cut_on_both_sides_of_the_place():
     text = "a" * 300 + "foo" + "b" * 300
-    _, shown, marks = str(FormulaError("no", text=text, start=300, end=303)).splitlines()
-    assert shown.startswith("  …a")
-    assert shown.endswith("b…")
-    assert len(shown) == 104  # 100 columns, the indent of two, and two ellipses
-    assert shown[marks.index("^") : marks.rindex("^") + 1] == "foo"
+    _, quote, marks = str(FormulaError("no", text=text, start=300, end=303)).splitlines()
+    assert quote.startswith("  …a")
+    assert quote.endswith("b…")
+    assert len(quote) == 104  # 100 columns, the indent of two, and two ellipses
+    assert quote[marks.index("^") : marks.rindex("^") + 1] == "foo"
 
 
 def test_a_long_text_is_not_cut_at_its_ends():
     text = "a" * 300 + "foo"
-    _, shown, marks = str(FormulaError("no", text=text, start=300, end=303)).splitlines()
-    assert shown == "  …" + "a" * 97 + "foo"
+    _, quote, marks = str(FormulaError("no", text=text, start=300, end=303)).splitlines()
+    assert quote == "  …" + "a" * 97 + "foo"
     assert marks == " " * 100 + "^^^"
 
     text = "foo" + "b" * 300
-    _, shown, marks = str(FormulaError("no", text=text, start=0, end=3)).splitlines()
-    assert shown == "  foo" + "b" * 97 + "…"
+    _, quote, marks = str(FormulaError("no", text=text, start=0, end=3)).splitlines()
+    assert quote == "  foo" + "b" * 97 + "…"
     assert marks == "  ^^^"
 
 
@@ -85,10 +85,10 @@ def test_a_text_of_exactly_100_columns_is_not_cut():
 
 
 def test_a_place_longer_than_the_window_is_marked_from_its_start():
-    _, shown, marks = str(FormulaError("no", text="a" * 50 + "b" * 500, start=50, end=550)).splitlines()
-    assert shown[marks.index("^")] == "b"
-    assert shown[marks.index("^") - 1] == "a"
-    assert len(marks) <= len(shown)
+    _, quote, marks = str(FormulaError("no", text="a" * 50 + "b" * 500, start=50, end=550)).splitlines()
+    assert quote[marks.index("^")] == "b"
+    assert quote[marks.index("^") - 1] == "a"
+    assert len(marks) <= len(quote)
 
 
 @pytest.mark.parametrize(("start", "end"), [(-5, None), (2, 1), (0, 99), (99, None), (99, 3)])
@@ -102,18 +102,18 @@ def test_a_place_outside_the_text_is_clipped(start: int, end: int | None):
 def test_the_carets_are_under_the_place(text: str, data: st.DataObject):
     start = data.draw(st.integers(0, max(len(text) - 1, 0)))
     end = data.draw(st.integers(start + 1, max(start + 1, len(text))))
-    _, shown, marks = str(FormulaError("no", text=text, start=start, end=end)).split("\n")
-    marked = "".join(letter for letter, mark in zip(shown, marks, strict=False) if mark == "^")
+    _, quote, marks = str(FormulaError("no", text=text, start=start, end=end)).split("\n")
+    marked = "".join(letter for letter, mark in zip(quote, marks, strict=False) if mark == "^")
     assert text[start:end].startswith(marked)
     assert marked or not text
-    assert len(shown) <= 104
+    assert len(quote) <= 104
 
 
 @given(st.text(max_size=300), st.integers(-3, 303), st.none() | st.integers(-3, 303))
 def test_any_text_gives_two_printable_lines(text: str, start: int, end: int | None):
-    shown = str(FormulaError("no", text=text, start=start, end=end)).split("\n")
-    assert len(shown) == 3
-    assert all(line.isprintable() for line in shown)
+    lines = str(FormulaError("no", text=text, start=start, end=end)).split("\n")
+    assert len(lines) == 3
+    assert all(line.isprintable() for line in lines)
 
 
 def test_a_formula_error_survives_pickling():

@@ -15,7 +15,7 @@ import torch
 
 import ftnn
 from ftnn.errors import FormulaError, FtnnError
-from ftnn.formula import Function, Mixed, _function, _measure, _singularities, _split
+from ftnn.formula import Function, Mixed, _function, _measure, _split
 from ftnn.formula._derive import MAX_DERIVED, gradient
 from ftnn.formula._expr import postorder, tree_size
 from ftnn.formula._numpy import steps
@@ -81,8 +81,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         counts.append(len(steps(expr)) * result.size)
         return result
 
-    for module in (_measure, _singularities):
-        monkeypatch.setattr(module, "evaluate", counted)
+    monkeypatch.setattr(_measure, "evaluate", counted)
     return counts
 
 

@@ -78,7 +78,7 @@ def test_kinds_are_assigned_by_rows_columns_or_array():
 
 
 @pytest.mark.parametrize(
-    ("assign", "error", "says"),
+    ("assign", "error", "message"),
     [
         ("diagonal", FtnnError, "unknown assign='diagonal'; expected one of random, rows, columns"),
         ([[0, 2]], FtnnError, "assign has kinds 0 to 2; expected 0 to 1"),
@@ -89,8 +89,8 @@ def test_kinds_are_assigned_by_rows_columns_or_array():
         (None, ShapeError, "an integer array"),
     ],
 )
-def test_an_invalid_assignment_is_refused(assign: Any, error: type[Exception], says: str):
-    with pytest.raises(error, match=says):
+def test_an_invalid_assignment_is_refused(assign: Any, error: type[Exception], message: str):
+    with pytest.raises(error, match=message):
         Mixed(["F01", "F02"], assign)
 
 

@@ -125,7 +125,7 @@ ALLOWED = "a formula may contain numbers, pi, x, C, parameter names, + - * / **,
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "says"),
+    ("text", "place", "message"),
     [
         ("p*foo(x)", "foo", "foo is not a function"),
         ("p*sinn(x)", "sinn", "did you mean sin?"),
@@ -180,9 +180,9 @@ ALLOWED = "a formula may contain numbers, pi, x, C, parameter names, + - * / **,
         ("p*x + sin(2)(3)", "sin(2)", "only a function can be called, by its name"),
     ],
 )
-def test_forbidden_constructs_are_named_and_marked(text: str, place: str, says: str):
+def test_forbidden_constructs_are_named_and_marked(text: str, place: str, message: str):
     error = refused(text)
-    assert says in str(error)
+    assert message in str(error)
     assert text[error.start : error.end] == place
     assert marked(error) == place
 

@@ -54,7 +54,7 @@ def test_text_has_only_the_necessary_parentheses(text: str):
 
 
 @pytest.mark.parametrize(
-    ("written", "kept"),
+    ("written", "normalised"),
     [
         ("((p))*((x))", "p*x"),
         ("a - (b + c)", "a - (b + c)"),
@@ -68,5 +68,5 @@ def test_text_has_only_the_necessary_parentheses(text: str):
         ("x*9007199254740993", "x*9007199254740992"),
     ],
 )
-def test_text_normalises_other_spellings(written: str, kept: str):
-    assert to_text(parse(written)) == kept
+def test_text_normalises_other_spellings(written: str, normalised: str):
+    assert to_text(parse(written)) == normalised

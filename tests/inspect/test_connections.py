@@ -165,7 +165,7 @@ def test_a_partial_layer_counts_its_existing_connections():
 
 
 @pytest.mark.parametrize(
-    ("x", "error", "words"),
+    ("x", "error", "message"),
     [
         (np.zeros((3, 5)), ShapeError, r"\(samples, 4\).*\(3, 5\)"),
         (np.zeros(4), ShapeError, r"\(samples, 4\).*\(4,\)"),
@@ -176,8 +176,8 @@ def test_a_partial_layer_counts_its_existing_connections():
         ([["a", "b"]], DataError, "array of numbers"),
     ],
 )
-def test_invalid_data_are_refused(x: Any, error: type[Exception], words: str):
-    with pytest.raises(error, match=words):
+def test_invalid_data_are_refused(x: Any, error: type[Exception], message: str):
+    with pytest.raises(error, match=message):
         connections(Network(4, [3], 2), x)
 
 

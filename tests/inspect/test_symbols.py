@@ -128,7 +128,7 @@ def test_digits_round_every_number():
 def test_a_numpy_network_takes_any_batch_shape(monkeypatch: pytest.MonkeyPatch):
     net = with_random_biases(Network(3, [2], 2, "F12"))
     converted = numpy(net)
-    monkeypatch.setattr("ftnn.inspect._symbols.ROWS", 4)
+    monkeypatch.setattr("ftnn.inspect._expressions.ROWS", 4)
     x = np.random.default_rng(1).normal(size=(3, 5, 3))
     np.testing.assert_allclose(converted(x), outputs_of(net, x), rtol=1e-12)
     assert converted(x[0, 0]).shape == (2,)

@@ -101,11 +101,11 @@ def test_the_one_step_derivative_matches_the_papers():
                     before = cell[b, i, j]
                     now = float(x.detach()[t, b, j])
                     cell[b, i, j] = math.tanh(p[i, j] * now + q[i, j] * before + r[i, j])
-                    sent = float(delta[t, b, i]) * (1 - cell[b, i, j] ** 2)
-                    by_p[i, j] += sent * now
-                    by_q[i, j] += sent * before
-                    by_r[i, j] += sent
-                    by_x[t, b, j] += sent * p[i, j]
+                    error = float(delta[t, b, i]) * (1 - cell[b, i, j] ** 2)
+                    by_p[i, j] += error * now
+                    by_q[i, j] += error * before
+                    by_r[i, j] += error
+                    by_x[t, b, j] += error * p[i, j]
     y, _ = layer(x, start.requires_grad_())
     y.backward(delta)
     for name, expected in (("p", by_p), ("q", by_q), ("r", by_r)):

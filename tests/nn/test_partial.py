@@ -55,7 +55,7 @@ def test_partial_layers_start_in_their_ranges_and_with_their_assigned_kinds():
 
 
 @pytest.mark.parametrize(
-    ("pairs", "words"),
+    ("pairs", "message"),
     [
         ([(0, 5)], "inputs 5 to 5; expected 0 to 4"),
         ([(3, 0)], "outputs 3 to 3; expected 0 to 2"),
@@ -65,8 +65,8 @@ def test_partial_layers_start_in_their_ranges_and_with_their_assigned_kinds():
         ([(0.5, 1.0)], "not torch.float32"),
     ],
 )
-def test_invalid_connections_are_refused(pairs: Any, words: str):
-    with pytest.raises(ShapeError, match=words):
+def test_invalid_connections_are_refused(pairs: Any, message: str):
+    with pytest.raises(ShapeError, match=message):
         Partial(5, 3, "F12", pairs)
 
 
@@ -136,7 +136,7 @@ def forge(path: Path, **tensors: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tensors", "words"),
+    ("tensors", "message"),
     [
         ({"inputs": torch.tensor([0, 1, 0, 2**30], dtype=torch.int32)}, "inputs 0 to 1073741824"),
         ({"outputs": torch.tensor([0, 0, 2, -7], dtype=torch.int32)}, "outputs -7 to 2"),
@@ -145,11 +145,11 @@ def forge(path: Path, **tensors: torch.Tensor) -> None:
         ({"theta.p": torch.tensor([0, 1, 0, 4])}, "theta.p is torch.int64; expected one of"),
     ],
 )
-def test_an_untrusted_file_cannot_index_out_of_bounds(tmp_path: Path, tensors: Any, words: str):
+def test_an_untrusted_file_cannot_index_out_of_bounds(tmp_path: Path, tensors: Any, message: str):
     path = tmp_path / "m"
     ftnn.save(Partial(5, 3, "F12", PAIRS), path)
     forge(path, **tensors)
-    with pytest.raises(ModelFileError, match=words):
+    with pytest.raises(ModelFileError, match=message):
         ftnn.load(path)
 
 

@@ -62,7 +62,7 @@ def small_network() -> Network:
 
 
 def train(net: Network, path: Path | None, stop_after: int | None = None, watch: Watch = id) -> Network:
-    """Train for a few epochs with a checkpoint at `path`; `stop_after` epochs interrupt it."""
+    """Train for a few epochs with a checkpoint at `path`; interrupt after `stop_after` epochs."""
     random = torch.Generator().manual_seed(5)
     x = torch.randn(48, INPUTS, generator=random, dtype=torch.float64)
     y = (x.sum(1) > 0).long()

@@ -58,7 +58,8 @@ class Preparation:
         for name, (is_valid, expected) in _checks(saved).items():
             if not is_valid:
                 raise ModelFileError(f"{path} has {name}={saved[name]!r:.100}; expected {expected}")
-        return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in saved.items()})
+        values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in saved.items()}
+        return cls(**values)
 
 
 def _checks(saved: Mapping[str, Any]) -> dict[str, tuple[bool, str]]:

@@ -7,8 +7,8 @@
    unless multiplying out loses digits.
 4. `_function` ties this together for one formula (`_ranges` checks its arguments). `_catalogue` has the
    paper's functions; `_mixed` combines several in one matrix.
-5. function → explanation: `_explain` reports what `_measure` and `_singularities` find by evaluating with
-   `_numpy`; `_sympy` prints derivatives.
+5. function → explanation: `_explain` reports what `_measure` finds by evaluating with `_numpy`; `_sympy`
+   prints derivatives.
 """
 
 from ftnn.formula._catalogue import as_function as as_function

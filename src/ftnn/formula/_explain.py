@@ -13,21 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ftnn.errors import FtnnError
+from ftnn.formula import _measure as measure
 from ftnn.formula._expr import INPUT, tree_size
-from ftnn.formula._measure import (
-    DRAWS,
-    dead_example,
-    draw,
-    is_dead,
-    longest_run,
-    reaches_zero,
-    reduced,
-    values_at,
-)
 from ftnn.formula._numpy import steps
 from ftnn.formula._parse import error_in
 from ftnn.formula._ranges import finite_interval
-from ftnn.formula._singularities import breaks, overflow, possible_breaks
 
 if TYPE_CHECKING:
     from ftnn.formula._function import Function
@@ -124,24 +114,24 @@ def explain(function: Function, x: Range) -> Explanation:
         message = f"the range of inputs must be (low, high), finite and low < high, not {x!r}"
         raise error_in(function.formula, message)
     low, high = interval
-    places, unseen = possible_breaks(function.expr)
+    places, unseen = measure.possible_breaks(function.expr)
     measured = [*places["singular"], *places["jump"], *(function.expr,) * 4]
-    count = reduced(DRAWS, sum(len(steps(expr)) for expr in measured))
-    draws = draw(function, function.init, count)
+    count = measure.reduced(measure.DRAWS, sum(len(steps(expr)) for expr in measured))
+    draws = measure.draw(function, function.init, count)
     grid = np.linspace(low, high, POINTS)
-    values = values_at(function.expr, grid, draws)
-    dead = is_dead(function.expr, grid, draws)
-    can_die, can_revive = dead_example(function, grid, count)
+    values = measure.values_at(function.expr, grid, draws)
+    dead = measure.is_dead(function.expr, grid, draws)
+    can_die, can_revive = measure.dead_example(function, grid, count)
     return Explanation(
         function,
         interval,
         _derivatives(function),
         function.plan,
-        reaches_zero=float(reaches_zero(function.expr, grid, draws, values).mean()),
-        poles=tuple(breaks(function, "singular", places["singular"], grid, draws)),
-        jumps=tuple(breaks(function, "jump", places["jump"], grid, draws)),
-        overflows=overflow(function, low, high),
-        sleeps=float(((longest_run(values == 0) >= 3) & ~dead).mean()),
+        reaches_zero=float(measure.reaches_zero(function.expr, grid, draws, values).mean()),
+        poles=tuple(measure.breaks(function, "singular", places["singular"], grid, draws)),
+        jumps=tuple(measure.breaks(function, "jump", places["jump"], grid, draws)),
+        overflows=measure.overflow(function, low, high),
+        sleeps=float(((measure.longest_run(values == 0) >= 3) & ~dead).mean()),
         dead=float(dead.mean()),
         can_die=can_die,
         can_revive=can_revive,

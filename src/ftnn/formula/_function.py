@@ -173,7 +173,7 @@ class Function:
     @cached_property
     def at_zero(self) -> Expr:
         """F(0), the output for a silent input, assuming that the parameters make it finite."""
-        return at_zero(self.expr, drops=lambda _: True)
+        return _at_zero(self.expr)
 
     def grounded(self) -> Function:
         """The function F(x) - F(0), which is 0 for a silent input.
@@ -184,27 +184,22 @@ class Function:
         from ftnn.formula._measure import is_finite_at_zero
 
         if not is_finite_at_zero(self):
-            at_zero = to_text(substitute(self.expr, {INPUT: number(0)}))
-            message = f"cannot be grounded: F(0) = {at_zero} is not finite for all initial parameters"
+            value = to_text(substitute(self.expr, {INPUT: number(0)}))
+            message = f"cannot be grounded: F(0) = {value} is not finite for all initial parameters"
             raise error_in(self._formula, message)
-        if self._is_grounded:
-            return self
-        grounded = to_text(folded("sub", self.expr, self.at_zero))
+        match self.expr:
+            case Call("sub", (first, second)) if second is _at_zero(first):
+                return self
+            case _ if self.at_zero is ZERO:
+                return self
+            case expr:
+                grounded = to_text(folded("sub", expr, self.at_zero))
         used = names(parse(grounded, limited=False))
         return Function.composed(
             grounded,
             {name: bounds for name, bounds in self._init.items() if name in used},
             {name: choices for name, choices in self._choices.items() if name in used},
         )
-
-    @property
-    def _is_grounded(self) -> bool:
-        """Whether it is written as F(x) - F(0), or F(0) is 0."""
-        match self.expr:
-            case Call("sub", (first, second)) if second is at_zero(first, drops=lambda _: True):
-                return True
-            case _:
-                return self.at_zero is ZERO
 
     def explain(self, x: Range = (-1.0, 1.0)) -> Explanation:
         """A report for before training: derivatives, plan, zeros, poles, jumps, overflow, sleep and death.
@@ -247,3 +242,8 @@ class Function:
 
     def __deepcopy__(self, memo: object) -> Function:
         return self
+
+
+def _at_zero(expr: Expr) -> Expr:
+    """`expr` at x = 0, assuming that every factor is finite."""
+    return at_zero(expr, drops=lambda _: True)

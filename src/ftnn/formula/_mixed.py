@@ -45,7 +45,10 @@ class Mixed:
                 "since every connection evaluates all of them"
             )
         self.assign: Assignment | np.ndarray[Any, Any] = self._checked(assign)
-        self.kind_name = _free_name("kind", self.functions)
+        used = {name for function in self.functions for name in names(function.written)}
+        self.kind_name = "kind"
+        while self.kind_name in used:
+            self.kind_name += "_"
         self.function = _compound(self.functions, self.kind_name)
 
     def _checked(self, assign: Any) -> Assignment | np.ndarray[Any, Any]:
@@ -86,13 +89,6 @@ class Mixed:
     def __repr__(self) -> str:
         assign = repr(self.assign) if isinstance(self.assign, str) else f"<{self.assign.shape} array>"
         return f"Mixed([{', '.join(map(repr, self.functions))}], assign={assign})"
-
-
-def _free_name(name: str, functions: Sequence[Function]) -> str:
-    used = {used for function in functions for used in names(function.written)}
-    while name in used:
-        name += "_"
-    return name
 
 
 def _compound(functions: Sequence[Function], kind_name: str) -> Function:

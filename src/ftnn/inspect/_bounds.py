@@ -157,15 +157,7 @@ def _comparison(always: Array, never: Array, a: Bounds, b: Bounds) -> Bounds:
     return Bounds(np.where(always, 1.0, 0.0), np.where(never, 0.0, 1.0), a.sure & b.sure)
 
 
-def _lt(a: Bounds, b: Bounds) -> Bounds:
-    return _comparison(a.hi < b.lo, a.lo >= b.hi, a, b)
-
-
-def _le(a: Bounds, b: Bounds) -> Bounds:
-    return _comparison(a.hi <= b.lo, a.lo > b.hi, a, b)
-
-
-def _eq(a: Bounds, b: Bounds) -> Bounds:
+def _equal(a: Bounds, b: Bounds) -> Bounds:
     return _comparison(a.constant & b.constant & (a.lo == b.lo), (a.hi < b.lo) | (a.lo > b.hi), a, b)
 
 
@@ -202,20 +194,8 @@ def _special(name: str) -> Callable[[Array], Array]:
 
 _rect = _rising(lambda a: np.maximum(a, 0.0))
 
-RULES: dict[str, Callable[..., Bounds]] = {
-    "add": _add,
-    "sub": lambda a, b: _add(a, _neg(b)),
-    "mul": _mul,
-    "div": _div,
+_UNARY: dict[str, Callable[[Bounds], Bounds]] = {
     "neg": _neg,
-    "pow": _pow,
-    "lt": _lt,
-    "le": _le,
-    "gt": lambda a, b: _lt(b, a),
-    "ge": lambda a, b: _le(b, a),
-    "eq": _eq,
-    "ne": lambda a, b: _not(_eq(a, b)),
-    "where": _where,
     "exp": _rising(np.exp),
     "log": _rising(np.log, 0.0, is_open=True),
     "log1p": _rising(np.log1p, -1.0, is_open=True),
@@ -233,7 +213,21 @@ RULES: dict[str, Callable[..., Bounds]] = {
     "rect": _rect,
     "rect_ada": _rect,
     "relu": _rect,
+}
+_BINARY: dict[str, Callable[[Bounds, Bounds], Bounds]] = {
+    "add": _add,
+    "sub": lambda a, b: _add(a, _neg(b)),
+    "mul": _mul,
+    "div": _div,
+    "pow": _pow,
     "min": _extremum(np.minimum),
     "max": _extremum(np.maximum),
+    "lt": lambda a, b: _comparison(a.hi < b.lo, a.lo >= b.hi, a, b),
+    "le": lambda a, b: _comparison(a.hi <= b.lo, a.lo > b.hi, a, b),
+    "gt": lambda a, b: _comparison(b.hi < a.lo, b.lo >= a.hi, a, b),
+    "ge": lambda a, b: _comparison(b.hi <= a.lo, b.lo > a.hi, a, b),
+    "eq": _equal,
+    "ne": lambda a, b: _not(_equal(a, b)),
 }
+RULES: dict[str, Callable[..., Bounds]] = {**_UNARY, **_BINARY, "where": _where}
 """The bounds of each operation. Others are spelled in these, as for NumPy."""

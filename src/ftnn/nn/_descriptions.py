@@ -14,10 +14,10 @@ from ftnn.errors import ModelFileError
 from ftnn.formula import Function, Mixed
 from ftnn.kernels import BACKENDS
 from ftnn.nn._connections import Connections
+from ftnn.nn._feed_forward import Transfer
 from ftnn.nn._memory import Memory
 from ftnn.nn._network import MemoryNetwork, Network
 from ftnn.nn._partial import Partial
-from ftnn.nn._transfer import Transfer
 
 Description = dict[str, Any]
 """A module's `type` and the arguments of its constructor."""
@@ -99,7 +99,9 @@ def _layer_arguments(description: Any, **more: type) -> dict[str, Any]:
 
 def _build_memory(description: Any) -> Memory:
     # ftnn 0.1 accepted any backend here and ignored it.
-    return Memory(**{**_layer_arguments(description, through_time=bool), "backend": "auto"})
+    arguments = _layer_arguments(description, through_time=bool)
+    arguments["backend"] = "auto"
+    return Memory(**arguments)
 
 
 def _describe_network(net: Network) -> Description:

@@ -12,9 +12,8 @@ from ftnn.errors import FtnnError, ShapeError
 from ftnn.formula import Function, Mixed
 from ftnn.kernels import Backend
 from ftnn.nn._connections import AnyFunction, check_input, size
-from ftnn.nn._feed_forward import FeedForward
+from ftnn.nn._feed_forward import FeedForward, Transfer
 from ftnn.nn._memory import Memory
-from ftnn.nn._transfer import Transfer
 
 Activation = Literal["logistic", "relu", "tanh"]
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
