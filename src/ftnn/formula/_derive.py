@@ -14,6 +14,7 @@ from ftnn.formula._expr import (
     Call,
     Expr,
     Number,
+    bottom_up,
     folded,
     plus,
     postorder,
@@ -54,19 +55,21 @@ def differentiate(expr: Expr, name: str) -> Expr:
     cell `C`, always the true derivative.
     """
     by_parameter = name not in (INPUT, MEMORY)
-    slopes: dict[Expr, Expr] = {}
-    for part in postorder(expr):
+
+    def slope(part: Expr, arg_slopes: list[Expr]) -> Expr:
         if name not in part.names:
-            slopes[part] = ZERO
-        elif isinstance(part, Call):
-            total = ZERO
-            for text, arg in zip(OPS[part.op].derivatives(by_parameter=by_parameter), part.args, strict=True):
-                if slopes[arg] is not ZERO:
-                    total = plus(total, times(apply_rule(text, part.args), slopes[arg]))
-            slopes[part] = total
-        else:
-            slopes[part] = ONE
-    return slopes[expr]
+            return ZERO
+        if not isinstance(part, Call):
+            return ONE
+        total = ZERO
+        for text, arg_slope in zip(
+            OPS[part.op].derivatives(by_parameter=by_parameter), arg_slopes, strict=True
+        ):
+            if arg_slope is not ZERO:
+                total = plus(total, times(apply_rule(text, part.args), arg_slope))
+        return total
+
+    return bottom_up(expr, slope)
 
 
 def gradient(expr: Expr, names: Iterable[str], most: int = MAX_DERIVED) -> list[Expr]:
@@ -91,28 +94,27 @@ def at_zero(expr: Expr, drops: Callable[[Expr], bool]) -> Expr:
     `drops` says whether a factor is finite, so that its product with 0 may drop out (0·∞ is not 0). The sign
     of a zero may change.
     """
-    at: dict[Expr, Expr] = {}
-    for part in postorder(expr):
+
+    def at(part: Expr, args: list[Expr]) -> Expr:
         if not isinstance(part, Call):
-            at[part] = ZERO if part is symbol(INPUT) else part
-            continue
-        args = [at[arg] for arg in part.args]
+            return ZERO if part is symbol(INPUT) else part
         match part.op, args:
             case "mul", [a, b] if (a is ZERO and drops(b)) or (b is ZERO and drops(a)):
-                at[part] = ZERO
+                return ZERO
             case "div", [a, b] if a is ZERO and b is not ZERO and drops(folded("div", ONE, b)):
-                at[part] = ZERO
+                return ZERO
             case "add", [a, b]:
-                at[part] = plus(a, b)
+                return plus(a, b)
             case "sub", [a, b] if a is ZERO:
-                at[part] = folded("neg", b) if b is not ZERO else ZERO
+                return folded("neg", b) if b is not ZERO else ZERO
             case "sub", [a, b] if a is b and drops(a):
-                at[part] = ZERO
+                return ZERO
             case "neg", [a] if a is ZERO:
-                at[part] = ZERO
+                return ZERO
             case op, _:
-                at[part] = folded(op, *args)
-    return at[expr]
+                return folded(op, *args)
+
+    return bottom_up(expr, at)
 
 
 def has_poles(part: Call) -> bool:
@@ -134,17 +136,13 @@ def is_bounded(expr: Expr) -> bool:
 
 def lower(expr: Expr, target: str) -> Expr:
     """`expr` rewritten in operations that `target` has natively."""
-    lowered: dict[Expr, Expr] = {}
-    for part in postorder(expr):
+
+    def lowered(part: Expr, args: list[Expr]) -> Expr:
         if not isinstance(part, Call):
-            lowered[part] = part
-            continue
-        args = [lowered[arg] for arg in part.args]
+            return part
         spelling = OPS[part.op].spelling(target)
         if is_native(spelling):
-            lowered[part] = folded(part.op, *args)
-        else:
-            lowered[part] = substitute(
-                lower(rule(spelling), target), dict(zip(ARGUMENTS, args, strict=False))
-            )
-    return lowered[expr]
+            return folded(part.op, *args)
+        return substitute(lower(rule(spelling), target), dict(zip(ARGUMENTS, args, strict=False)))
+
+    return bottom_up(expr, lowered)

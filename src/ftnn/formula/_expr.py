@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from ftnn.formula._numbers import compute
@@ -59,6 +60,7 @@ class Call:
 
 
 Expr = Number | Symbol | Call
+T = TypeVar("T")
 
 _interned: WeakValueDictionary[object, Expr] = WeakValueDictionary()
 _lock = threading.Lock()
@@ -119,23 +121,25 @@ def names(*roots: Expr) -> tuple[str, ...]:
     return tuple(part.name for part in postorder(*roots) if isinstance(part, Symbol))
 
 
+def bottom_up(expr: Expr, result: Callable[[Expr, list[T]], T]) -> T:
+    """`result(part, results of its arguments)` of the whole expression; visits each distinct part once."""
+    results: dict[Expr, T] = {}
+    for part in postorder(expr):
+        args = part.args if isinstance(part, Call) else ()
+        results[part] = result(part, [results[arg] for arg in args])
+    return results[expr]
+
+
 def tree_size(expr: Expr) -> int:
     """The number of nodes of `expr` as a tree, counting equal parts every time."""
-    sizes: dict[Expr, int] = {}
-    for part in postorder(expr):
-        sizes[part] = 1 + sum(sizes[arg] for arg in part.args) if isinstance(part, Call) else 1
-    return sizes[expr]
+    return bottom_up(expr, lambda _, sizes: 1 + sum(sizes))
 
 
 def rebuild(expr: Expr, leaf: Callable[[Number | Symbol], Expr]) -> Expr:
     """`expr` with every leaf replaced, folded on the way up."""
-    rebuilt: dict[Expr, Expr] = {}
-    for part in postorder(expr):
-        if isinstance(part, Call):
-            rebuilt[part] = folded(part.op, *(rebuilt[arg] for arg in part.args))
-        else:
-            rebuilt[part] = leaf(part)
-    return rebuilt[expr]
+    return bottom_up(
+        expr, lambda part, args: folded(part.op, *args) if isinstance(part, Call) else leaf(part)
+    )
 
 
 def substitute(expr: Expr, values: Mapping[str, Expr]) -> Expr:
@@ -149,17 +153,16 @@ def canonical(expr: Expr) -> Expr:
     `x*p` equals `p*x`, but `p*(x + 1)` does not equal `p*x + p`. Operands are sorted by identity, since equal
     ones are the same object; so the order holds only within this process, and while the result exists.
     """
-    ordered: dict[Expr, Expr] = {}
-    for part in postorder(expr):
+
+    def ordered(part: Expr, args: list[Expr]) -> Expr:
         if not isinstance(part, Call):
-            ordered[part] = part
-            continue
-        args = [ordered[arg] for arg in part.args]
+            return part
         if part.op in ("add", "mul", "min", "max"):
             nested = [arg.args if isinstance(arg, Call) and arg.op == part.op else (arg,) for arg in args]
             args = sorted((operand for operands in nested for operand in operands), key=id)
-        ordered[part] = call(part.op, *args)
-    return ordered[expr]
+        return call(part.op, *args)
+
+    return bottom_up(expr, ordered)
 
 
 # --- folding ---

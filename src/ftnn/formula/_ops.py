@@ -36,7 +36,7 @@ class Op:
     """For tests: the range of each argument in which the operation and its derivatives are smooth and
     moderate."""
     by_parameter: tuple[str, ...] | None = None
-    """Surrogate gradients for parameters, if they differ from the true derivatives (`rect_ada`)."""
+    """Surrogate gradients for parameters, which the paper decrees, if they are not the true derivatives."""
     singular: str = ""
     """The operation is not finite where this formula is zero."""
     jump: str = ""

@@ -12,7 +12,7 @@ from sympy.printing.latex import LatexPrinter
 
 from ftnn.errors import FtnnError
 from ftnn.formula._derive import lower
-from ftnn.formula._expr import Call, Expr, Number, Symbol, postorder, tree_size
+from ftnn.formula._expr import Call, Expr, Number, Symbol, bottom_up, postorder, tree_size
 from ftnn.formula._numpy import evaluate
 from ftnn.formula._ops import OPS
 
@@ -80,29 +80,32 @@ def _is_simple(lowered: Expr, size: int) -> bool:
 
 
 def _convert(lowered: Expr) -> Any:
-    converted: dict[Expr, Any] = {}
-    for part in postorder(lowered):
+    def converted(part: Expr, args: list[Any]) -> Any:
         match part:
             case Number(value):
-                converted[part] = sympy.pi if value == math.pi else sympy.sympify(value)
+                return sympy.pi if value == math.pi else sympy.sympify(value)
             case Symbol(name):
-                converted[part] = sympy.Symbol(name)
+                return sympy.Symbol(name)
             case Call(op) if not part.names and not OPS[op].is_comparison:
                 # Such as exp(1e39) or sqrt(-1): the inf or NaN that ftnn computes, not SymPy's answer.
-                converted[part] = sympy.sympify(float(evaluate(part, {})))
+                return sympy.sympify(float(evaluate(part, {})))
             case _:
-                converted[part] = _apply(OPS[part.op].sympy, [converted[arg] for arg in part.args])
-    return converted[lowered]
+                return _apply(OPS[part.op].sympy, args)
+
+    return bottom_up(lowered, converted)
 
 
 def _power(expr: Expr) -> float:
     """The highest power in `expr`; nested powers count as their product."""
-    power: dict[Expr, float] = {}
-    for part in postorder(expr):
-        power[part] = max((power[arg] for arg in part.args), default=1.0) if isinstance(part, Call) else 1.0
-        if isinstance(part, Call) and part.op == "pow" and isinstance(part.args[1], Number):
-            power[part] *= max(1.0, abs(part.args[1].value))
-    return power[expr]
+
+    def power(part: Expr, args: list[float]) -> float:
+        match part:
+            case Call("pow", (_, Number(exponent))):
+                return max(args) * max(1.0, abs(exponent))
+            case _:
+                return max(args, default=1.0)
+
+    return bottom_up(expr, power)
 
 
 _FLAT = {"add": "sum", "sub": "sum", "mul": "product"}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ftnn.formula._derive import rule
-from ftnn.formula._expr import INPUT, Call, Expr, Number, Symbol, postorder
+from ftnn.formula._expr import INPUT, Call, Expr, Number, Symbol, bottom_up
 from ftnn.formula._ops import ARGUMENTS, OPS
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -56,22 +56,18 @@ def bounds(expr: Expr, values: Mapping[str, Any], x: Bounds = ANY_INPUT) -> Boun
 
 
 def _evaluate(expr: Expr, arguments: Mapping[str, Bounds]) -> Bounds:
-    parts: dict[Expr, Bounds] = {}
-    for part in postorder(expr):
+    def evaluated(part: Expr, args: list[Bounds]) -> Bounds:
         match part:
             case Number(value):
-                parts[part] = _point(np.float64(value))
+                return _point(np.float64(value))
             case Symbol(name):
-                parts[part] = arguments[name]
-            case Call(op, args):
-                arg_bounds = [parts[arg] for arg in args]
-                if op in RULES:
-                    parts[part] = _tidy(RULES[op](*arg_bounds))
-                else:  # spelled in other operations
-                    parts[part] = _evaluate(
-                        rule(OPS[op].numpy), dict(zip(ARGUMENTS, arg_bounds, strict=False))
-                    )
-    return parts[expr]
+                return arguments[name]
+            case Call(op) if op in RULES:
+                return _tidy(RULES[op](*args))
+            case Call(op):  # spelled in other operations
+                return _evaluate(rule(OPS[op].numpy), dict(zip(ARGUMENTS, args, strict=False)))
+
+    return bottom_up(expr, evaluated)
 
 
 def _point(value: Any) -> Bounds:

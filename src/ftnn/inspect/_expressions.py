@@ -21,6 +21,7 @@ from ftnn.formula._expr import (
     Expr,
     Number,
     Symbol,
+    bottom_up,
     folded,
     number,
     plus,
@@ -201,14 +202,13 @@ def _stages(module: nn.Module) -> list[Stage]:
 
 def _counts(expr: Expr) -> tuple[int, int]:
     """The numbers of x and of other parts in `expr` as a tree."""
-    counts: dict[Expr, tuple[int, int]] = {}
-    for part in postorder(expr):
-        if isinstance(part, Call):
-            args = [counts[arg] for arg in part.args]
-            counts[part] = sum(inputs for inputs, _ in args), 1 + sum(others for _, others in args)
-        else:
-            counts[part] = (1, 0) if part is symbol(INPUT) else (0, 1)
-    return counts[expr]
+
+    def counts(part: Expr, args: list[tuple[int, int]]) -> tuple[int, int]:
+        if part is symbol(INPUT):
+            return 1, 0
+        return sum(inputs for inputs, _ in args), 1 + sum(others for _, others in args)
+
+    return bottom_up(expr, counts)
 
 
 def _size(stages: Sequence[Stage], in_features: int, shared: bool) -> float:
