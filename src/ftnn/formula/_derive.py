@@ -62,9 +62,8 @@ def differentiate(expr: Expr, name: str) -> Expr:
         if not isinstance(part, Call):
             return ONE
         total = ZERO
-        for text, arg_slope in zip(
-            OPS[part.op].derivatives(by_parameter=by_parameter), arg_slopes, strict=True
-        ):
+        rules = OPS[part.op].derivatives(by_parameter=by_parameter)
+        for text, arg_slope in zip(rules, arg_slopes, strict=True):
             if arg_slope is not ZERO:
                 total = plus(total, times(apply_rule(text, part.args), arg_slope))
         return total
