@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ftnn import _process as _process  # early, before any kernel: see there
+from ftnn import _process as _process  # before any kernel; see its docstring
 from ftnn._lazy import attach
 from ftnn.errors import FtnnError as FtnnError
 from ftnn.formula import Function as Function

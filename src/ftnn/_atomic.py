@@ -1,4 +1,4 @@
-"""Writing files atomically."""
+"""Atomic writing of files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def write(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Replace a file: readers see the old or the new content, never a part of it.
+    """Replace a file: readers see the old or the new content, never a mixture.
 
     **Arguments:**
 
@@ -17,10 +17,10 @@ def write(path: Path, content: bytes, *, durable: bool = True) -> None:
     - `content`: the whole new content.
     - `durable`: wait until it is on disk, so that even a power failure leaves no partial file.
 
-    Raises `OSError`, which leaves the old file unchanged.
+    Raises `OSError`; the old file is then unchanged.
     """
     target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():  # such as /dev/null or a pipe: written to, not replaced
+    if target.exists() and not target.is_file():  # such as /dev/null or a pipe
         target.write_bytes(content)
         return
     temporary = target.parent / f".{target.name}.{os.urandom(8).hex()}"
@@ -40,7 +40,7 @@ def write(path: Path, content: bytes, *, durable: bool = True) -> None:
 
 
 def write_or_explain(path: Path, content: bytes, error: type[Exception], what: str = "") -> None:
-    """Like `write`, but raises `error` on failure, with the file's name and `what` it is."""
+    """Like `write`, but raises `error` on failure; its message has `what` and the path."""
     try:
         write(path, content)
     except (OSError, ValueError) as cause:

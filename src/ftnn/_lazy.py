@@ -1,4 +1,4 @@
-"""Packages whose parts are loaded on first use: torch alone takes a second to load."""
+"""Packages whose parts are loaded on first use, because torch alone takes a second to load."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def attach(package: str, parts: Mapping[str, str]) -> tuple[Callable[[str], Any]
     **Arguments:**
 
     - `package`: its name.
-    - `parts`: each public name → its module. If both have the same name, the name is the module itself.
+    - `parts`: public name → module. If both are equal, the name is the module itself.
     """
 
     def get(name: str) -> Any:
@@ -22,7 +22,7 @@ def attach(package: str, parts: Mapping[str, str]) -> tuple[Callable[[str], Any]
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = importlib.import_module(f"{package}.{parts[name]}")
         part = module if parts[name] == name else getattr(module, name)
-        setattr(sys.modules[package], name, part)  # for the next time
+        setattr(sys.modules[package], name, part)  # so that this is called only once
         return part
 
     def names() -> list[str]:

@@ -1,18 +1,15 @@
-"""Making text from files safe to print: nothing in it controls the terminal."""
+"""Escapes control characters in untrusted text, so that printing it cannot control the terminal."""
 
 from __future__ import annotations
 
 import unicodedata
 
-# The joiners are needed for some scripts and many emoji.
+# Joiners, which some scripts and many emoji need, and the soft hyphen.
 _HARMLESS = frozenset("\u200c\u200d\u00ad")
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """`text` with control and direction characters escaped, as in `\\x1b[2J`.
-
-    With `lines`, line breaks and tabs stay.
-    """
+    """`text` with control and direction characters escaped, as in `\\x1b[2J`; `lines` keeps \\n and \\t."""
     if text.isprintable():
         return text
     return "".join(
@@ -24,7 +21,7 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def is_shown(character: str) -> bool:
-    """Whether a terminal displays this character, rather than acting on it."""
+    """Whether a terminal displays this character instead of interpreting it."""
     if character.isprintable() or character in _HARMLESS:
         return True
-    return unicodedata.category(character) in ("Zs", "Co", "Cn")  # spaces, and what only some fonts have
+    return unicodedata.category(character) in ("Zs", "Co", "Cn")  # spaces, private use, and unassigned

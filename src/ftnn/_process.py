@@ -1,6 +1,6 @@
-"""The process that first imported ftnn. Imported with the package, not with the first kernel.
+"""The process that imported ftnn. This module is imported with the package, not with the first kernel.
 
-A fork between the two leaves torch's threads in the parent, and a child that uses them waits forever.
+After a fork in between, torch's threads exist only in the parent, and a child that uses them waits forever.
 """
 
 from __future__ import annotations
@@ -8,4 +8,4 @@ from __future__ import annotations
 import os
 
 FIRST = os.getpid()
-"""In a fork, `os.getpid()` differs from this."""
+"""`os.getpid()` differs from this in a forked child."""

@@ -149,9 +149,9 @@ def test_mnist_and_models_saved_from_python(tmp_path: Path):
 
 def test_bad_input_is_named(folder: Path, table: Path, tmp_path: Path):
     assert "there is no file" in refused(tmp_path / "nothing")
-    assert "is not a whole model file" in refused(table)
+    assert "is not a valid model file" in refused(table)
     assert "there is no file" in refused(folder, "--data", tmp_path / "nothing.csv")
-    assert "this model takes a table with a, b, not images: mnist" in refused(folder, "--data", "mnist")
+    assert "this model expects a table with a, b, not images: mnist" in refused(folder, "--data", "mnist")
     (tmp_path / "other.csv").write_text("a,c\n1,2\n")
     assert "has no column 'b'; it has a, c" in refused(folder, "--data", tmp_path / "other.csv")
     (tmp_path / "nan.csv").write_text("a,b\n1,nan\n")
@@ -160,10 +160,10 @@ def test_bad_input_is_named(folder: Path, table: Path, tmp_path: Path):
     assert "cannot write" in refused(folder, "--plot", tmp_path / "no" / "p.png")
     assert "cannot write" in refused(folder, "--prune", tmp_path / "no" / "m")
     assert "exclude each other" in run(folder, "--sympy", "--latex").stderr
-    assert "digits=0" in refused(folder, "--sympy", "--digits", 0)
+    assert "digits must be from 1 to 17" in refused(folder, "--sympy", "--digits", 0)
     ftnn.save(MemoryNetwork(3, 2, 3), tmp_path / "memory")
     assert "is a Memory layer" in refused(tmp_path / "memory")
     ftnn.save(Network(3, [2], 1), tmp_path / "three")
-    assert "takes 3 features, but" in refused(tmp_path / "three", "--data", tmp_path / "other.csv")
+    assert "expects 3 features, but" in refused(tmp_path / "three", "--data", tmp_path / "other.csv")
     ftnn.save(Network(784, [200], 10), tmp_path / "big")
-    assert "at most 5,000 are allowed" in refused(tmp_path / "big", "--latex")
+    assert "the limit is 5,000" in refused(tmp_path / "big", "--latex")

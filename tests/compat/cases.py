@@ -1,4 +1,4 @@
-"""A layer of every catalogue function, and what NumPy says that it computes."""
+"""A layer of every catalogue function, and its expected output by NumPy."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ NAMES = tuple(catalogue)
 
 
 class Sums(nn.Module):
-    """A layer with one argument and one answer: rows, and what is summed over the inputs of each.
+    """A layer with one argument and one result.
 
-    For `Memory` a row is a sequence, (batch, TIME, in), and its state is left out.
+    For `Memory`, a row is a sequence, (batch, TIME, in), and the state is left out.
     """
 
     def __init__(self, layer: Transfer | Memory):
@@ -46,7 +46,7 @@ class Case:
         return catalogue[self.name].has_memory
 
     def module(self, dtype: torch.dtype = torch.float64, backend: Backend = "auto") -> Sums:
-        """A layer with the paper's initial parameters, the same at every call; its bias is not 0."""
+        """A layer with the paper's initial parameters, from a fixed seed; its bias is not 0."""
         kind = Memory if self.is_memory else Transfer
         options: dict[str, Any] = {"through_time": True} if self.is_memory else {}
         layer = kind(INS, OUTS, self.name, dtype=torch.float64, backend=backend, **options)
@@ -56,15 +56,15 @@ class Case:
         return Sums(layer).to(dtype)
 
     def x(self, batch: int = 4, dtype: torch.dtype = torch.float64, seed: int = 2) -> Tensor:
-        """Rows to put in, with some zeros."""
+        """Inputs with some zeros."""
         shape = (batch, TIME, INS) if self.is_memory else (batch, INS)
         x = torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 2 - 1
         return torch.where(x.abs() < 0.1, 0.0, x).to(dtype)
 
-    def oracle(self, module: Sums, x: Tensor, moved: dict[str, Tensor] | None = None) -> Tensor:
-        """What the module must answer, by NumPy in float64; `moved` replaces parameters."""
+    def oracle(self, module: Sums, x: Tensor, replaced: dict[str, Tensor] | None = None) -> Tensor:
+        """The expected output, by NumPy in float64; `replaced` has other values for some parameters."""
         function, layer = catalogue[self.name], module.layer
-        tensors = {**dict(layer.named_parameters()), **dict(layer.named_buffers()), **(moved or {})}
+        tensors = {**dict(layer.named_parameters()), **dict(layer.named_buffers()), **(replaced or {})}
         arrays = {key.split(".")[-1]: t.detach().double().numpy() for key, t in tensors.items()}
         bias = arrays.pop("bias")
         inputs = x.detach().double().numpy()
@@ -82,12 +82,12 @@ CASES = {name: Case(name) for name in NAMES}
 
 
 class Together(nn.Module):
-    """All of them side by side, for what is slow to start."""
+    """All cases in one module, for checks that are slow to start."""
 
     def __init__(self, dtype: torch.dtype, backend: Backend = "auto"):
         super().__init__()
         self.all = nn.ModuleDict({name: case.module(dtype, backend) for name, case in CASES.items()})
 
     def forward(self, x: Tensor, sequence: Tensor) -> tuple[Tensor, ...]:
-        """(batch, in) and (batch, TIME, in) → the answer of each."""
+        """(batch, in) and (batch, TIME, in) → the output of each."""
         return tuple(module(sequence if CASES[name].is_memory else x) for name, module in self.all.items())

@@ -1,4 +1,4 @@
-"""Started by torchrun: every function's parameters after some steps of two processes, beside those of one."""
+"""Run by torchrun: compares the parameters of every function after training in two processes and in one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STEPS, BATCH = 3, 8
 
 
 def train(net: nn.Module, case: Case, share: slice) -> None:
-    """Some steps of gradient descent on this share of every batch."""
+    """A few steps of gradient descent on a share of every batch."""
     optimiser = torch.optim.SGD(net.parameters(), lr=0.01)
     for step in range(STEPS):
         optimiser.zero_grad()

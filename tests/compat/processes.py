@@ -1,4 +1,4 @@
-"""Two processes that train together, started as a user would start them."""
+"""Training in two processes, started with torchrun as a user would."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch.distributed
 
 
 def gloo() -> bool:
-    """Whether this build of torch has what two processes need."""
+    """Whether this build of torch supports gloo."""
     return torch.distributed.is_available() and torch.distributed.is_gloo_available()
 
 
@@ -28,7 +28,7 @@ def _ddp() -> dict[str, float]:
         "-m",
         "tests.compat.ddp",
     ]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, *command],
         capture_output=True,
         text=True,
@@ -36,10 +36,10 @@ def _ddp() -> dict[str, float]:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout.splitlines()[-1])
 
 
 def ddp(name: str) -> None:
-    """Two processes that share every batch train as one does with the whole of it."""
+    """Two processes that split every batch train like one process with the whole batch."""
     assert _ddp()[name] < 1e-12

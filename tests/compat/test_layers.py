@@ -1,4 +1,4 @@
-"""Layers under torch's compiler, exporter, autocast and transforms: what the table leaves out."""
+"""Layers under torch's compiler, exporter, autocast and transforms, beyond the table."""
 
 import re
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from ftnn.kernels.contraction import contraction
 from ftnn.nn import Memory, Network, Partial, Transfer
 from tests.kernels._layers import tensors
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of torch.compile's and the exporter's own making
+pytestmark = pytest.mark.filterwarnings("ignore")  # from torch.compile and the exporter
 close = torch.testing.assert_close
 
 PLACES = [(0, 0), (1, 2), (2, 3), (2, 1)]
@@ -48,7 +48,7 @@ def slopes(module: nn.Module, out: Tensor) -> tuple[Tensor, ...]:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("layer", LAYERS)
-def test_a_layer_is_one_graph_for_a_batch_size_marked_dynamic(layer: str, backend: Backend):
+def test_a_layer_compiles_to_one_graph_for_a_dynamic_batch_size(layer: str, backend: Backend):
     from torch._dynamo.testing import CompileCounterWithBackend
 
     torch.compiler.reset()
@@ -66,7 +66,7 @@ def test_a_layer_is_one_graph_for_a_batch_size_marked_dynamic(layer: str, backen
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layer", ["network", "partial"])
-def test_inductor_compiles_them(layer: str):
+def test_inductor_compiles_networks_and_partial_layers(layer: str):
     torch.compiler.reset()
     module = LAYERS[layer]()
     compiled = torch.compile(module, fullgraph=True, dynamic=True)
@@ -76,20 +76,20 @@ def test_inductor_compiles_them(layer: str):
 
 
 @pytest.mark.parametrize("through_time", [False, True])
-def test_a_memory_goes_on_from_its_state_in_compiled_code(through_time: bool):
+def test_compiled_memory_continues_from_its_state(through_time: bool):
     torch.compiler.reset()
     cell = Memory(4, 3, dtype=torch.float64, through_time=through_time)
     compiled = torch.compile(cell, fullgraph=True, dynamic=True, backend="aot_eager")
-    for time in (2, 3):  # another length is compiled anew
+    for time in (2, 3):  # each length is compiled separately
         x = torch.rand(time, 5, 4, dtype=torch.float64)
         out, state = compiled(x)
         again, last = compiled(x, state)
-        expected, kept = cell(x, cell(x)[1])
-        close((again, last), (expected, kept))
+        expected, expected_state = cell(x, cell(x)[1])
+        close((again, last), (expected, expected_state))
         close(slopes(cell, out + again), slopes(cell, cell(x)[0] + expected))
 
 
-def test_the_decree_of_rect_ada_is_kept_in_compiled_and_transformed_code():
+def test_the_surrogate_gradient_of_rect_ada_works_in_compiled_and_transformed_code():
     torch.compiler.reset()
     layer = Transfer(2, 1, "F07", bias=False, dtype=torch.float64, backend="reference")
     with torch.no_grad():
@@ -106,7 +106,7 @@ def test_the_decree_of_rect_ada_is_kept_in_compiled_and_transformed_code():
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_transforms_may_stand_inside_of_what_is_compiled(backend: Backend):
+def test_transforms_work_inside_compiled_code(backend: Backend):
     torch.compiler.reset()
     layer = Transfer(4, 3, "F12", dtype=torch.float64, backend=backend)
 
@@ -120,11 +120,12 @@ def test_transforms_may_stand_inside_of_what_is_compiled(backend: Backend):
 
 
 @pytest.mark.parametrize("path", ["transfer", "transfer/0,1,2,3", "transfer/1/0,2,4"])
-def test_the_operator_of_compiled_code_is_one_as_torch_wants_it(path: str):
-    found = contraction(program_of(*signature(catalogue["F12"])), path)
+def test_the_contract_operator_passes_opcheck(path: str):
+    contracted = contraction(program_of(*signature(catalogue["F12"])), path)
     shapes = {"bi": (3, 4), "io": (4, 2), "bo": (3, 2)}
-    given = [torch.rand(shapes[axes], dtype=torch.float64, requires_grad=True) for _, axes in found.operands]
-    opcheck(torch.ops.ftnn.contract.default, (given, *signature(catalogue["F12"]), path))
+    axes = [axes for _, axes in contracted.operands]
+    operands = [torch.rand(shapes[a], dtype=torch.float64, requires_grad=True) for a in axes]
+    opcheck(torch.ops.ftnn.contract.default, (operands, *signature(catalogue["F12"]), path))
 
 
 # ---- torch.export
@@ -132,7 +133,7 @@ def test_the_operator_of_compiled_code_is_one_as_torch_wants_it(path: str):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("layer", LAYERS)
-def test_an_exported_layer_has_none_of_our_operators(layer: str, backend: Backend):
+def test_an_exported_layer_has_no_custom_operators(layer: str, backend: Backend):
     module = LAYERS[layer](backend=backend)
     program = export(module, (rows(),), dynamic_shapes=({0: Dim("batch")},))
     assert "ftnn" not in program.graph_module.code
@@ -140,7 +141,7 @@ def test_an_exported_layer_has_none_of_our_operators(layer: str, backend: Backen
 
 
 @pytest.mark.parametrize("layer", ["transfer", "network"])
-def test_strictly_exported_it_has_none_once_it_is_decomposed(layer: str):
+def test_a_strictly_exported_layer_has_no_custom_operators_after_decomposition(layer: str):
     torch.compiler.reset()
     module = LAYERS[layer]()
     program = export(module, (rows(),), dynamic_shapes=({0: Dim("batch")},), strict=True)
@@ -162,7 +163,7 @@ def autocast() -> Any:
     return torch.autocast("cpu", dtype=torch.bfloat16)
 
 
-def test_under_autocast_a_layer_takes_what_a_linear_one_takes():
+def test_under_autocast_a_layer_accepts_the_same_dtypes_as_linear():
     layer, linear = Transfer(4, 3, "F12"), nn.Linear(4, 3)
     with autocast():
         for dtype in (torch.float32, torch.bfloat16):
@@ -182,18 +183,18 @@ def test_autocast_leaves_float64_alone():
 
 
 @pytest.mark.parametrize("function", ["F12", "F03"])
-def test_rounding_comes_last_and_only_once(function: str):
-    """Of 4096 numbers near 1, a sum in bfloat16 would lose most."""
+def test_sums_are_rounded_only_once(function: str):
+    """A bfloat16 sum of 4096 numbers near 1 would lose most digits."""
     layer = Transfer(4096, 2, function, bias=False)
     x = torch.rand(3, 4096)
     with autocast():
-        found = layer(x)
-        steps = torch.autograd.grad(found.float().sum(), list(layer.parameters()))
-    assert torch.equal(found, layer(x).bfloat16())
-    close(steps, torch.autograd.grad(layer(x).sum(), list(layer.parameters())))
+        out = layer(x)
+        grads = torch.autograd.grad(out.float().sum(), list(layer.parameters()))
+    assert torch.equal(out, layer(x).bfloat16())
+    close(grads, torch.autograd.grad(layer(x).sum(), list(layer.parameters())))
 
 
-def test_a_network_and_a_memory_run_under_autocast_and_the_state_keeps_its_digits():
+def test_networks_and_memory_run_under_autocast_with_a_float32_state():
     network, cell = Network(4, [5, 3], 2, "F12"), Memory(4, 3)
     x = rows().float()
     with autocast():
@@ -206,7 +207,7 @@ def test_a_network_and_a_memory_run_under_autocast_and_the_state_keeps_its_digit
 
 
 @pytest.mark.parametrize("compiler", ["aot_eager"])
-def test_compiled_code_keeps_to_autocast(compiler: str):
+def test_compiled_code_respects_autocast(compiler: str):
     torch.compiler.reset()
     layer = Transfer(4, 3, "F03")
     compiled = torch.compile(layer, fullgraph=True, backend=compiler)
@@ -218,12 +219,12 @@ def test_compiled_code_keeps_to_autocast(compiler: str):
     close(slopes(layer, out.float()), slopes(layer, expected.float()))
 
 
-def test_a_module_of_float16_is_evaluated_in_float32():
+def test_a_float16_module_computes_in_float32():
     layer = Transfer(4, 3, "F12").half()
     x = rows().half()
-    found = layer(x)
+    out = layer(x)
     expected = layer.float()(x.float())
-    assert torch.equal(found, expected.half())
+    assert torch.equal(out, expected.half())
 
 
 # ---- torch.func
@@ -231,33 +232,33 @@ def test_a_module_of_float16_is_evaluated_in_float32():
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("layer", ["transfer", "mixed", "network", "partial"])
-def test_forward_and_reverse_mode_agree_in_both_orders(layer: str, backend: Backend):
+def test_forward_and_reverse_mode_derivatives_agree(layer: str, backend: Backend):
     module, x = LAYERS[layer](backend=backend), rows()[0]
     close(jacfwd(module)(x), jacrev(module)(x))
     close(jacfwd(module)(x), torch.autograd.functional.jacobian(module, x))
 
-    def weighed(row: Tensor, weight: Tensor) -> Tensor:
+    def weighted(row: Tensor, weight: Tensor) -> Tensor:
         return (module(row) * weight).sum()
 
     each = torch.eye(len(module(x)), dtype=torch.float64)
     by_autograd: Any = torch.autograd.functional.hessian
-    expected = torch.stack([by_autograd(partial(weighed, weight=weight), x) for weight in each])
+    expected = torch.stack([by_autograd(partial(weighted, weight=weight), x) for weight in each])
     close(hessian(module)(x), expected)
     close(jacrev(jacrev(module))(x), expected)
 
 
-def test_an_ensemble_is_one_call():
+def test_an_ensemble_can_be_vmapped():
     layers = [Transfer(4, 3, "F20", dtype=torch.float64) for _ in range(3)]
     parameters, constants = torch.func.stack_module_state(list[nn.Module](layers))
 
-    def one(values: dict[str, Tensor], kept: dict[str, Tensor], x: Tensor) -> Tensor:
-        return functional_call(layers[0], (values, kept), (x,))
+    def one(values: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+        return functional_call(layers[0], (values, buffers), (x,))
 
-    found = vmap(one, (0, 0, None))(parameters, constants, rows())
-    close(found, torch.stack([layer(rows()) for layer in layers]))
+    outs = vmap(one, (0, 0, None))(parameters, constants, rows())
+    close(outs, torch.stack([layer(rows()) for layer in layers]))
 
 
-def test_under_a_transform_whatever_backend_is_asked_for_becomes_plain_operations():
+def test_any_backend_works_under_vmap():
     function = catalogue["F12"]
     x, matrices = tensors(function)
 

@@ -1,4 +1,4 @@
-"""Every function of the catalogue with everything that torch does to a layer."""
+"""Every function of the catalogue with every feature of torch."""
 
 import re
 
@@ -9,7 +9,7 @@ from tests.compat.cases import NAMES
 from tests.compat.checks import COLUMNS, applies
 from tests.compat.table import ABOUT, PAGE, failures, table
 
-# Warnings are of the making of torch.compile and of the exporters.
+# Warnings come from torch.compile and the exporters.
 pytestmark = pytest.mark.filterwarnings("ignore")
 SLOW = ("compile",)
 
@@ -17,18 +17,18 @@ SLOW = ("compile",)
 @pytest.mark.parametrize(
     "column", [pytest.param(c, marks=pytest.mark.slow) if c in SLOW else c for c in COLUMNS]
 )
-def test_every_function_works_with(column: str):
+def test_every_function_passes_the_check(column: str):
     if column == "DDP" and not processes.gloo():
         pytest.skip("this build of torch has no gloo")
     assert failures(column) == {}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_function_is_one_graph_for_all_batch_sizes(name: str):
+def test_every_function_compiles_to_one_graph_for_all_batch_sizes(name: str):
     checks.compiled(name)
 
 
-def test_a_wrong_answer_is_a_cross_in_the_table(monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_check_is_marked_in_the_table(monkeypatch: pytest.MonkeyPatch):
     def check(name: str) -> None:
         assert name != "F03"
 
@@ -39,7 +39,7 @@ def test_a_wrong_answer_is_a_cross_in_the_table(monkeypatch: pytest.MonkeyPatch)
     assert [name for name, row in rows.items() if "✗" in row] == ["F03"]
 
 
-def test_the_committed_table_has_every_function_and_every_column_and_nothing_failed():
+def test_the_committed_table_is_complete_and_has_no_failures():
     page = PAGE.read_text("utf-8")
     header, _, *rows = (line for line in page.splitlines() if line.startswith("|"))
     assert [cell.strip() for cell in header.strip("|").split("|")] == ["function", *COLUMNS]

@@ -32,20 +32,20 @@ def write(path: Path, content: bytes) -> Path:
 
 
 class CountingStream(io.BytesIO):
-    """Counts the bytes that are taken from it."""
+    """Counts the bytes that are read from it."""
 
-    taken = 0
+    count = 0
 
     def read(self, size: int | None = -1, /) -> bytes:
         piece = super().read(size)
-        self.taken += len(piece)
+        self.count += len(piece)
         return piece
 
 
 # ---- one file
 
 
-def test_a_file_written_by_hand_is_read(tmp_path: Path):
+def test_a_handwritten_idx_file_is_read(tmp_path: Path):
     by_hand = bytes.fromhex("00 00 0b 02  00 00 00 02  00 00 00 03  0001 0002 0003 fffe 7fff 8000")
     array = read_idx(write(tmp_path / "x", by_hand))
     assert array.dtype == np.int16
@@ -57,7 +57,7 @@ def test_a_file_written_by_hand_is_read(tmp_path: Path):
         lambda name: hnp.arrays(name, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
     )
 )
-def test_every_dtype_and_shape_comes_back_as_it_was_written(array: np.ndarray[Any, Any]):
+def test_every_dtype_and_shape_round_trips(array: np.ndarray[Any, Any]):
     back = parse_idx(io.BytesIO(encode(array)), "memory")
     assert back.dtype == array.dtype
     assert back.dtype.isnative
@@ -66,18 +66,18 @@ def test_every_dtype_and_shape_comes_back_as_it_was_written(array: np.ndarray[An
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
-def test_packed_files_are_read_like_plain_ones(tmp_path: Path, suffix: str):
+def test_compressed_idx_files_are_read(tmp_path: Path, suffix: str):
     array = np.arange(24, dtype=np.int32).reshape(2, 3, 4)
     assert np.array_equal(read_idx(write(tmp_path / f"x{suffix}", PACKERS[suffix](encode(array)))), array)
 
 
-def test_the_content_and_not_the_name_says_how_a_file_is_packed(tmp_path: Path):
+def test_compression_is_detected_from_the_content_not_the_name(tmp_path: Path):
     array = np.arange(5, dtype=np.uint8)
     assert np.array_equal(read_idx(write(tmp_path / "x.gz", encode(array))), array)
     assert np.array_equal(read_idx(str(write(tmp_path / "y", lzma.compress(encode(array))))), array)
 
 
-def test_the_array_may_be_written_to(tmp_path: Path):
+def test_the_array_is_writable(tmp_path: Path):
     array = read_idx(write(tmp_path / "x", encode(np.zeros(3, np.uint8))))
     array[0] = 1
     assert array.tolist() == [1, 0, 0]
@@ -93,7 +93,7 @@ GOOD = encode(np.arange(12, dtype=np.uint8).reshape(3, 4))
         (b"\0\0\x08", "not an IDX file.*found 00 00 08"),
         (b"\x89PNG" + GOOD, "not an IDX file.*found 89 50 4e 47"),
         (b"\0\0\x0a\x01" + GOOD, r"unknown dtype code 0a; .*08 \(uint8\), .*0e \(float64\)"),
-        (b"\0\0\x08\x41" + bytes(4 * 65), "65 dimensions; at most 64"),
+        (b"\0\0\x08\x41" + bytes(4 * 65), "65 dimensions; the limit is 64"),
         (GOOD[:10], "truncated: 2 dimensions take 8 bytes, found 6"),
         (GOOD[:-1], r"truncated: .*uint8 of shape \(3, 4\), 12 bytes, and only 11 follow"),
         (GOOD[:12], "12 bytes, and only 0 follow"),
@@ -103,7 +103,7 @@ GOOD = encode(np.arange(12, dtype=np.uint8).reshape(3, 4))
     ],
 )
 @pytest.mark.parametrize("suffix", PACKERS)
-def test_a_wrong_file_is_refused(tmp_path: Path, suffix: str, content: bytes, expected: str):
+def test_an_invalid_idx_file_is_refused(tmp_path: Path, suffix: str, content: bytes, expected: str):
     file = write(tmp_path / f"x-idx{suffix}", PACKERS[suffix](content))
     with pytest.raises(DataError, match=expected) as caught:
         read_idx(file)
@@ -112,13 +112,13 @@ def test_a_wrong_file_is_refused(tmp_path: Path, suffix: str, content: bytes, ex
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz"])
 @pytest.mark.parametrize("damage", ["cut", "flipped", "only the start"])
-def test_a_damaged_archive_is_refused(tmp_path: Path, suffix: str, damage: str):
+def test_a_damaged_compressed_file_is_refused(tmp_path: Path, suffix: str, damage: str):
     rng = np.random.default_rng(0)
     packed = bytearray(PACKERS[suffix](encode(rng.integers(0, 256, 5000, np.uint8))))
     if damage == "cut":
         del packed[-20:]
     elif damage == "flipped":
-        packed[len(packed) // 2] ^= 0xFF  # within the incompressible items: only the checksum can tell
+        packed[len(packed) // 2] ^= 0xFF  # in incompressible data, so that only the checksum detects it
     else:
         del packed[6:]
     file = write(tmp_path / f"x{suffix}", bytes(packed))
@@ -134,15 +134,15 @@ def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path):
         read_idx(tmp_path)
 
 
-def test_one_byte_more_than_promised_is_read_and_no_further():
+def test_at_most_one_byte_beyond_the_promised_size_is_read():
     stream = CountingStream(GOOD + bytes(10_000_000))
     with pytest.raises(DataError, match="trailing bytes"):
         parse_idx(stream, "memory")
-    assert stream.taken == len(GOOD) + 1
+    assert stream.count == len(GOOD) + 1
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz"])
-def test_a_decompression_bomb_is_not_unpacked(tmp_path: Path, suffix: str):
+def test_a_decompression_bomb_is_not_decompressed(tmp_path: Path, suffix: str):
     bomb = write(tmp_path / f"x{suffix}", PACKERS[suffix](GOOD + bytes(100_000_000)))
     tracemalloc.start()
     try:
@@ -153,7 +153,7 @@ def test_a_decompression_bomb_is_not_unpacked(tmp_path: Path, suffix: str):
         tracemalloc.stop()
 
 
-def test_a_header_that_promises_much_takes_no_memory(tmp_path: Path):
+def test_a_header_that_promises_a_terabyte_takes_no_memory(tmp_path: Path):
     file = write(tmp_path / "x", b"\0\0\x08\x02" + b"\0\x10\0\0" * 2 + bytes(100))  # a terabyte
     tracemalloc.start()
     try:
@@ -186,7 +186,7 @@ def fill(directory: Path, arrays: Arrays, dot: str = "-", suffix: str = "") -> N
 
 
 @pytest.mark.parametrize(("dot", "suffix"), STYLES)
-def test_a_directory_is_read_in_every_style_of_name(tmp_path: Path, dot: str, suffix: str):
+def test_a_directory_is_read_with_every_naming_style(tmp_path: Path, dot: str, suffix: str):
     arrays = small()
     fill(tmp_path, arrays, dot, suffix)
     images = idx_directory(str(tmp_path))
@@ -199,37 +199,37 @@ def test_a_directory_is_read_in_every_style_of_name(tmp_path: Path, dot: str, su
     assert np.array_equal(images.test_labels, arrays["t10k-labels-idx1-ubyte"])
 
 
-def test_the_plain_file_is_taken_before_the_packed_one(tmp_path: Path):
+def test_a_plain_file_takes_precedence_over_a_compressed_one(tmp_path: Path):
     fill(tmp_path, small())
     write(tmp_path / "train-labels-idx1-ubyte.gz", b"nonsense")
     assert len(idx_directory(tmp_path).train_labels) == 7
 
 
-def test_a_missing_part_is_named_with_what_is_there(tmp_path: Path):
+def test_the_error_for_a_missing_file_lists_the_existing_ones(tmp_path: Path):
     fill(tmp_path, small(), suffix=".gz")
     (tmp_path / "t10k-labels-idx1-ubyte.gz").rename(tmp_path / "labels.gz")
     with pytest.raises(DataError) as caught:
         idx_directory(tmp_path)
     message = str(caught.value)
-    for looked_for in ("t10k-labels-idx1-ubyte", "t10k-labels.idx1-ubyte", "t10k-labels-idx1-ubyte.xz"):
-        assert looked_for in message
-    assert "there is labels.gz, t10k-images-idx3-ubyte.gz, train-images" in message
+    for name in ("t10k-labels-idx1-ubyte", "t10k-labels.idx1-ubyte", "t10k-labels-idx1-ubyte.xz"):
+        assert name in message
+    assert "found labels.gz, t10k-images-idx3-ubyte.gz, train-images" in message
     assert str(tmp_path) in message
 
 
-def test_of_many_files_only_some_are_named(tmp_path: Path):
+def test_the_error_lists_only_some_of_many_files(tmp_path: Path):
     for number in range(25):
         write(tmp_path / f"f{number:02}", b"")
     with pytest.raises(DataError, match="f19 and 5 more"):
         idx_directory(tmp_path)
 
 
-def test_an_empty_directory_holds_nothing(tmp_path: Path):
-    with pytest.raises(DataError, match="there is nothing"):
+def test_an_empty_directory_is_refused(tmp_path: Path):
+    with pytest.raises(DataError, match="found nothing"):
         idx_directory(tmp_path)
 
 
-def test_what_is_no_directory_is_refused(tmp_path: Path):
+def test_a_path_that_is_not_a_directory_is_refused(tmp_path: Path):
     with pytest.raises(DataError, match="nowhere: expected a directory of IDX files"):
         idx_directory(tmp_path / "nowhere")
     with pytest.raises(DataError, match="expected a directory of IDX files"):
@@ -237,7 +237,7 @@ def test_what_is_no_directory_is_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize("part", ["train", "t10k"])
-def test_labels_for_another_number_of_images_are_refused(tmp_path: Path, part: str):
+def test_different_numbers_of_images_and_labels_are_refused(tmp_path: Path, part: str):
     arrays = small()
     labels = f"{part}-labels-idx1-ubyte"
     arrays[labels] = arrays[labels][1:]
@@ -248,9 +248,7 @@ def test_labels_for_another_number_of_images_are_refused(tmp_path: Path, part: s
 
 def test_images_of_different_sizes_are_refused(tmp_path: Path):
     arrays = small()
-    arrays["t10k-images-idx3-ubyte"] = np.zeros(
-        (4, 5, 3), np.uint8
-    )  # as many pixels, and yet another picture
+    arrays["t10k-images-idx3-ubyte"] = np.zeros((4, 5, 3), np.uint8)  # the same number of pixels
     fill(tmp_path, arrays)
     with pytest.raises(DataError, match=r"\(3, 5\) in \S+train-images.*\(5, 3\) in \S+t10k-images"):
         idx_directory(tmp_path)
@@ -270,7 +268,7 @@ def test_images_of_different_sizes_are_refused(tmp_path: Path):
         ("train-labels-idx1-ubyte", np.zeros(7, np.int32), "expected labels.*found int32"),
     ],
 )
-def test_an_array_of_another_kind_is_refused(
+def test_an_array_of_the_wrong_dtype_or_shape_is_refused(
     tmp_path: Path, name: str, array: np.ndarray[Any, Any], expected: str
 ):
     fill(tmp_path, small() | {name: array})
@@ -279,7 +277,7 @@ def test_an_array_of_another_kind_is_refused(
     assert name in str(caught.value)
 
 
-def test_a_damaged_file_in_a_directory_is_named(tmp_path: Path):
+def test_the_error_names_a_damaged_file_in_a_directory(tmp_path: Path):
     fill(tmp_path, small())
     file = tmp_path / "t10k-images-idx3-ubyte"
     write(file, file.read_bytes()[:-1])

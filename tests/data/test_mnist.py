@@ -21,11 +21,11 @@ def images() -> Images:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A copy of the embedded files that may be damaged."""
+    """A copy of the embedded files, to damage."""
     return Path(shutil.copytree(EMBEDDED, tmp_path / "mnist"))
 
 
-def test_the_arrays_have_the_promised_shapes_and_dtypes(images: Images):
+def test_mnist_has_the_documented_shapes_and_dtypes(images: Images):
     assert images.train_images.shape == (60000, 784)
     assert images.train_labels.shape == (60000,)
     assert images.test_images.shape == (10000, 784)
@@ -34,17 +34,17 @@ def test_the_arrays_have_the_promised_shapes_and_dtypes(images: Images):
     assert images.train_labels.dtype == images.test_labels.dtype == np.int64
 
 
-def test_the_labels_are_mnists(images: Images):
+def test_the_labels_are_those_of_mnist(images: Images):
     assert images.train_labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
     assert images.test_labels[:10].tolist() == [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]
-    counts = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]  # known, of each digit
+    counts = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]  # of each digit
     assert np.bincount(images.train_labels).tolist() == counts
 
 
-def test_the_pixels_are_mnists(images: Images):
+def test_the_pixels_are_those_of_mnist(images: Images):
     assert images.train_images.min() == 0
     assert images.train_images.max() == 1
-    # The mean and deviation that everybody normalises MNIST by, and the sparsity the kernels rely on.
+    # The usual mean and deviation for normalising MNIST, and the sparsity that the kernels rely on.
     assert images.train_images.mean(dtype=np.float64) == pytest.approx(0.1307, abs=5e-5)
     assert images.train_images.std(dtype=np.float64) == pytest.approx(0.3081, abs=5e-5)
     assert np.count_nonzero(images.train_images) / images.train_images.size == pytest.approx(0.19, abs=0.005)
@@ -59,19 +59,18 @@ def test_a_pixel_is_its_byte_divided_by_255(images: Images):
 def test_the_first_test_image_shows_a_seven(images: Images):
     seven = images.test_images[0].reshape(28, 28) > 0.5
     top, bottom = np.flatnonzero(seven.any(axis=1))[[0, -1]]
-    assert (
-        seven[top : top + 3].sum() > 2 * seven[bottom - 2 : bottom + 1].sum()
-    )  # a bar above, a thin stem below
+    bar, stem = seven[top : top + 3].sum(), seven[bottom - 2 : bottom + 1].sum()
+    assert bar > 2 * stem
 
 
-def test_every_call_gives_arrays_of_its_own(images: Images):
+def test_every_call_of_mnist_returns_new_arrays(images: Images):
     again = mnist()
     assert not np.shares_memory(again.train_images, images.train_images)
-    again.train_labels[:] = 0  # and they may be written to
+    again.train_labels[:] = 0
     assert images.train_labels[0] == 5
 
 
-def test_an_altered_file_is_refused_with_both_sums(folder: Path):
+def test_an_altered_file_is_refused_with_both_checksums(folder: Path):
     file = folder / f"{SMALL}.xz"
     content = bytearray(lzma.decompress(file.read_bytes()))
     content[100] ^= 1
@@ -85,26 +84,26 @@ def test_an_altered_file_is_refused_with_both_sums(folder: Path):
     assert len(set(sums)) == 2
 
 
-def test_a_damaged_archive_is_refused(folder: Path):
+def test_a_damaged_embedded_file_is_refused(folder: Path):
     file = folder / f"{SMALL}.xz"
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(DataError, match=f"{SMALL}.xz.*cannot be read"):
         load(folder)
 
 
-def test_a_missing_file_is_named(folder: Path):
+def test_a_missing_embedded_file_is_refused(folder: Path):
     (folder / f"{SMALL}.xz").unlink()
     with pytest.raises(DataError, match=f"{SMALL}.xz.*cannot be read"):
         load(folder)
 
 
-def test_missing_sums_are_named(folder: Path):
+def test_missing_checksums_are_refused(folder: Path):
     (folder / "SHA256SUMS").unlink()
     with pytest.raises(DataError, match=r"SHA256SUMS.*cannot be read"):
         load(folder)
 
 
-def test_a_file_without_a_sum_is_refused(folder: Path):
+def test_a_file_without_a_checksum_is_refused(folder: Path):
     sums = (folder / "SHA256SUMS").read_text()
     (folder / "SHA256SUMS").write_text("".join(line for line in sums.splitlines(True) if SMALL not in line))
     with pytest.raises(DataError, match="expected none"):

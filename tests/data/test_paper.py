@@ -7,11 +7,11 @@ import pytest
 from ftnn.data import PaperCell, paper_best, paper_cell, paper_grid
 from ftnn.errors import DataError
 
-# The paper's table of best learning rates breaks these ties one way, and another way would be as good.
+# Ties in the paper's table of best learning rates; another choice would be as good.
 TIES = {("F01", "tanh", 1), ("F08", "relu", 10), ("F08", "tanh", 10)}
 
 
-def test_the_grid_has_every_combination_once():
+def test_the_grid_has_every_combination_exactly_once():
     cells = Counter((cell.hidden_layers, cell.function, cell.activation, cell.gamma) for cell in paper_grid())
     assert len(paper_grid()) == 1080
     assert set(cells) == {
@@ -23,26 +23,26 @@ def test_the_grid_has_every_combination_once():
     }
 
 
-def test_the_best_has_every_network_once():
+def test_the_best_table_has_every_network_exactly_once():
     networks = {(cell.hidden_layers, cell.function, cell.activation) for cell in paper_best()}
     assert len(paper_best()) == len(networks) == 180
 
 
-def test_as_many_cells_failed_as_in_the_paper():
+def test_the_number_of_failed_cells_matches_the_paper():
     assert sum(cell.ft_accuracy is not None for cell in paper_grid()) == 785
     failed = Counter(cell.hidden_layers for cell in paper_best() if cell.gamma is None)
     assert failed == {1: 1, 5: 8, 10: 11}
 
 
 @pytest.mark.parametrize("rows", [paper_grid, paper_best])
-def test_a_cell_failed_altogether_or_not_at_all(rows: Any):
+def test_both_accuracies_of_a_cell_are_missing_or_neither(rows: Any):
     for cell in rows():
         assert (cell.lwt_accuracy is None) == (cell.ft_accuracy is None)
         if cell.lwt_accuracy is not None:
             assert 41 <= cell.lwt_accuracy <= cell.ft_accuracy < 99
 
 
-def test_the_best_are_the_best_of_the_grid():
+def test_the_best_table_matches_the_grid():
     for best in paper_best():
         tried = [
             cell
@@ -60,7 +60,7 @@ def test_the_best_are_the_best_of_the_grid():
             assert (accuracies.count(max(accuracies)) > 1) == tied
 
 
-def test_a_cell_is_found_by_its_network_and_rate():
+def test_a_cell_is_looked_up_by_network_and_learning_rate():
     assert paper_cell("F07", "logistic", 1, 0) == PaperCell(1, "F07", "logistic", 0, 97.99, 97.99)
     assert paper_cell("F01", "relu", hidden_layers=1, gamma=-2) == PaperCell(
         1, "F01", "relu", -2, 96.30, 96.73
@@ -69,7 +69,7 @@ def test_a_cell_is_found_by_its_network_and_rate():
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "arguments",
     [
         ("F21", "logistic", 1, 0),
         ("f07", "logistic", 1, 0),
@@ -79,13 +79,13 @@ def test_a_cell_is_found_by_its_network_and_rate():
         ("F07", "logistic", 1, None),
     ],
 )
-def test_a_cell_outside_the_grid_is_refused(asked: tuple[Any, Any, Any, Any]):
+def test_a_cell_outside_the_grid_is_refused(arguments: tuple[Any, Any, Any, Any]):
     with pytest.raises(DataError) as caught:
-        paper_cell(*asked)
-    assert all(repr(part) in str(caught.value) for part in asked)
+        paper_cell(*arguments)
+    assert all(repr(part) in str(caught.value) for part in arguments)
     assert "'F01' to 'F20'" in str(caught.value)
 
 
-def test_a_cell_cannot_be_altered():
+def test_a_cell_is_immutable():
     with pytest.raises(FrozenInstanceError):
         paper_grid()[0].gamma = 3  # pyright: ignore[reportAttributeAccessIssue]

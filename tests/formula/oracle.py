@@ -1,4 +1,4 @@
-"""What every operation means, in mpmath: independent of the table of operations that it checks."""
+"""The definition of every operation in mpmath, independent of the table of operations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _gauss(a: Any) -> Any:
 
 
 def _divided(a: Any, b: Any) -> Any:
-    """Not a number where arrays have none either: in a branch that is not taken, it does not matter."""
+    """NaN for a zero divisor, as in arrays; it does not matter in a branch that is not taken."""
     return a / b if b else mpmath.nan
 
 
@@ -91,13 +91,13 @@ MEANING: dict[str, Callable[..., Any]] = {**_UNARY, **_BINARY, "where": _where}
 
 def evaluate(expr: Expr, values: Mapping[str, Any]) -> Any:
     """The value of `expr` at mpmath's precision."""
-    done: dict[Expr, Any] = {}
+    computed: dict[Expr, Any] = {}
     for part in postorder(expr):
         match part:
             case Number(value):
-                done[part] = mpmath.mpf(value)
+                computed[part] = mpmath.mpf(value)
             case Symbol(name):
-                done[part] = mpmath.mpf(values[name])
+                computed[part] = mpmath.mpf(values[name])
             case Call(op, args):
-                done[part] = MEANING[op](*(done[arg] for arg in args))
-    return done[expr]
+                computed[part] = MEANING[op](*(computed[arg] for arg in args))
+    return computed[expr]

@@ -1,6 +1,7 @@
-"""The checks of each row of the table of operations, and ways to break one.
+"""Checks of the rows of the table of operations, and ways to break a row.
 
-A check says what is wrong with a row, or nothing. That they notice is itself tested (`test_ops.py`).
+A check returns a description of the fault, or an empty text. `test_ops.py` also tests that the checks detect
+broken rows.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ COUNT = 4
 Points = dict[str, NDArray[Any]]
 
 
-# --- a row as an expression, and where to look at it ---
+# --- a row as an expression, and points to evaluate it at ---
 
 
 def applied(op: str, names: tuple[str, ...] = ("a", "b", "c")) -> Expr:
-    """An expression that shows what `op` does to its arguments."""
+    """An expression whose value shows the effect of `op`."""
     args = [symbol(name) for name in names]
     if op == "where":
         return call("where", call("lt", args[0], number(0)), args[1], args[2])
@@ -59,14 +60,14 @@ def arguments(op: str, names: tuple[str, ...] = ("a", "b", "c")) -> tuple[str, .
 
 @cache
 def points(op: str) -> Points:
-    """Places spread over the row's domain, and over the other side of its kink."""
+    """Points spread over the row's domain, and over the other side of its kink."""
     domains = [OPS[op].domain, *([OTHER_SIDE[op]] if op in OTHER_SIDE else [])]
     columns = [np.concatenate([_spread(d[n], n) for d in domains]) for n in range(OPS[op].arity)]
     return dict(zip(arguments(op), columns, strict=True))
 
 
 def points_and_ties(op: str) -> Points:
-    """These, and for a comparison places where both sides are equal."""
+    """`points`, and for a comparison also points where both sides are equal."""
     ties = [0.5, -1.5] if OPS[op].is_comparison else []
     return {name: np.append(values, ties) for name, values in points(op).items()}
 
@@ -76,7 +77,7 @@ def _spread(domain: Domain, shift: int) -> NDArray[Any]:
     return low + (high - low) * ((0.31 + 0.618034 * (1 + shift) * np.arange(1, COUNT + 1)) % 1)
 
 
-# --- what a row gives, and what it should ---
+# --- actual and expected values ---
 
 
 @cache
@@ -87,7 +88,7 @@ def true_values(op: str) -> list[Any]:
 
 @cache
 def true_slopes(op: str, by: str) -> list[Any]:
-    """The derivative of what `op` means, by mpmath's differences at many digits."""
+    """The derivative of `op`, by mpmath's differences at many digits."""
 
     def slope(at: dict[str, float]) -> Any:
         def along(t: Any) -> Any:
@@ -99,9 +100,9 @@ def true_slopes(op: str, by: str) -> list[Any]:
         return [slope(at) for at in _each(points(op))]
 
 
-def _each(found: Mapping[str, NDArray[Any]]) -> Iterator[dict[str, float]]:
-    for values in zip(*found.values(), strict=True):
-        yield dict(zip(found, map(float, values), strict=True))
+def _each(at: Mapping[str, NDArray[Any]]) -> Iterator[dict[str, float]]:
+    for values in zip(*at.values(), strict=True):
+        yield dict(zip(at, map(float, values), strict=True))
 
 
 def by_numpy(expr: Expr, at: Points) -> NDArray[Any]:
@@ -123,8 +124,8 @@ def by_llvm(expr: Expr, at: Points) -> NDArray[Any]:
     lowered = lower(expr, "llvm")
 
     def emit(v: Any, *inputs: Any) -> Any:
-        given: dict[Expr, Any] = {symbol(n): value for n, value in zip(at, inputs, strict=True)}
-        return Emitter(v, given).evaluate(lowered)
+        values: dict[Expr, Any] = {symbol(n): value for n, value in zip(at, inputs, strict=True)}
+        return Emitter(v, values).evaluate(lowered)
 
     return compile_map(emit, "float64", lanes=4, arity=len(at))(*at.values())
 
@@ -133,7 +134,7 @@ def by_triton(expr: Expr, at: Points) -> NDArray[Any]:
     return interpreted.evaluate(expr, at)
 
 
-BACKENDS: dict[str, Callable[[Expr, Points], Any]] = {
+TARGETS: dict[str, Callable[[Expr, Points], Any]] = {
     "numpy": by_numpy,
     "torch": by_torch,
     "llvm": by_llvm,
@@ -145,69 +146,68 @@ BACKENDS: dict[str, Callable[[Expr, Points], Any]] = {
 # --- the checks ---
 
 
-def value_fault(op: str, backend: str) -> str:
-    """What is wrong with a row's spelling in a backend; nothing if it is right."""
+def value_fault(op: str, target: str) -> str:
+    """The fault in a row's spelling for a target; empty if there is none."""
     try:
-        found = BACKENDS[backend](applied(op), points_and_ties(op))
-    except Exception as error:  # a spelling may be wrong in any way
-        return f"{backend} of {op}: {error!r}"
-    tolerance = 1e-30 if backend == "sympy" else 1e-13
-    return _difference(f"{backend} of {op}", found, true_values(op), tolerance)
+        values = TARGETS[target](applied(op), points_and_ties(op))
+    except Exception as error:  # a wrong spelling may raise anything
+        return f"{target} of {op}: {error!r}"
+    tolerance = 1e-30 if target == "sympy" else 1e-13
+    return _difference(f"{target} of {op}", values, true_values(op), tolerance)
 
 
 def slope_fault(op: str) -> str:
-    """What is wrong with a row's derivatives; nothing if they are right."""
+    """The fault in a row's derivatives; empty if there is none."""
     row = _ops.OPS[op]
     if row.is_comparison or op == "where":
-        # What they do could not be noticed: a condition has no slope to multiply them with.
+        # Their effect cannot be observed, since nothing multiplies them: a condition has no slope.
         conditional = row.derivative if row.is_comparison else row.derivative[:1]
         if any(text != "0" for text in conditional):
             return f"a condition has no slope, but {op} has {row.derivative}"
     for n, by in enumerate(arguments(op)):
         if by == "a" and op == "where":
             continue
-        # `x` stands for the argument, since by a parameter a decree may count.
+        # `x` stands for the argument, because a parameter may have a surrogate gradient.
         names = tuple("x" if name == by else name for name in ("a", "b", "c"))
         slope = differentiate(applied(op, names), "x")
         at = {names[k]: values for k, values in enumerate(points(op).values())}
-        found = [oracle.evaluate(slope, one) for one in _each(at)]
-        if fault := _difference(f"derivative {n} of {op}", found, true_slopes(op, by), 1e-12):
+        values = [oracle.evaluate(slope, point) for point in _each(at)]
+        if fault := _difference(f"derivative {n} of {op}", values, true_slopes(op, by), 1e-12):
             return fault
-        if fault := _decree_fault(op, by):
+        if fault := _surrogate_fault(op, by):
             return fault
     return ""
 
 
-DECREED = {"rect_ada": 1}
-"""Derivatives by parameters that are not what is true."""
+SURROGATES = {"rect_ada": 1}
+"""Derivatives by parameters that differ from the true ones."""
 
 
-def _decree_fault(op: str, by: str) -> str:
+def _surrogate_fault(op: str, by: str) -> str:
     slope = differentiate(applied(op), by)
-    if op in DECREED:
-        return "" if slope is number(DECREED[op]) else f"by a parameter, {op} has not its decreed slope"
+    if op in SURROGATES:
+        return "" if slope is number(SURROGATES[op]) else f"{op} lacks its surrogate gradient"
     names = tuple("x" if name == by else name for name in ("a", "b", "c"))
     true = _renamed(differentiate(applied(op, names), "x"), {"x": by})
-    return "" if slope is true else f"by a parameter, {op} has another slope than by x"
+    return "" if slope is true else f"the slope of {op} by a parameter differs from that by x"
 
 
 def _renamed(expr: Expr, names: dict[str, str]) -> Expr:
     return substitute(expr, {old: symbol(new) for old, new in names.items()})
 
 
-def _difference(what: str, found: Any, expected: list[Any], tolerance: float) -> str:
+def _difference(what: str, actual: Any, expected: list[Any], tolerance: float) -> str:
+    values = np.broadcast_to(np.asarray(actual, object), len(expected))
     with mpmath.workdps(DIGITS):
-        for one, other in zip(
-            np.broadcast_to(np.asarray(found, object), len(expected)), expected, strict=True
-        ):
-            if not abs(mpmath.mpf(one) - other) <= tolerance * (1 + abs(other)):
-                return f"{what}: {mpmath.nstr(mpmath.mpf(one), 20)} instead of {mpmath.nstr(other, 20)}"
+        for value, true in zip(values, expected, strict=True):
+            if not abs(mpmath.mpf(value) - true) <= tolerance * (1 + abs(true)):
+                return f"{what}: {mpmath.nstr(mpmath.mpf(value), 20)} instead of {mpmath.nstr(true, 20)}"
     return ""
 
 
-def uses(op: str, other: str, backend: str) -> bool:
-    """Whether `backend` computes `op` with the help of `other`."""
-    parts = {part.op for part in postorder(lower(applied(op), backend)) if isinstance(part, Call)}
+def uses(op: str, other: str, target: str) -> bool:
+    """Whether the spelling of `op` for `target` uses `other`."""
+    parts = {part.op for part in postorder(lower(applied(op), target)) if isinstance(part, Call)}
     return other in parts or op == other
 
 
@@ -222,7 +222,7 @@ def table_with(row: Op) -> Generator[None]:
         m for name, m in sys.modules.items() if name.startswith("ftnn") and getattr(m, "OPS", None) is OPS
     ]
     assert len(users) > 5
-    _forget()
+    _clear_caches()
     with mock.patch.multiple(_ops, OPS=table):
         patches = [mock.patch.object(module, "OPS", table) for module in users if module is not _ops]
         for patch in patches:
@@ -232,11 +232,11 @@ def table_with(row: Op) -> Generator[None]:
         finally:
             for patch in patches:
                 patch.stop()
-            _forget()
+            _clear_caches()
 
 
-def _forget() -> None:
-    """What was worked out from another table is no longer true."""
+def _clear_caches() -> None:
+    """Drop everything derived from another table."""
     _numpy.steps.cache_clear()
     evaluation.schedule.cache_clear()
     gemm._slope.cache_clear()
@@ -256,16 +256,16 @@ _OTHER_FORMULA = {
 }
 
 
-def broken(op: str, backend: str) -> Op:
-    """The row with another operation's spelling in one backend."""
+def broken(op: str, target: str) -> Op:
+    """The row with another operation's spelling for one target."""
     row = OPS[op]
     if row.is_comparison:
-        spelling = OPS[_OTHER[op]].spelling(backend)
+        spelling = OPS[_OTHER[op]].spelling(target)
     elif op == "where":
-        spelling = OPS["max"].spelling(backend)
+        spelling = OPS["max"].spelling(target)
     else:
         spelling = _OTHER_FORMULA.get(op, "cos(a)")
-    return replace(row, **{backend: spelling})
+    return replace(row, **{target: spelling})
 
 
 def with_broken_slope(op: str, argument: int) -> Op:

@@ -1,4 +1,4 @@
-"""Functions that are sums of g(p)·h(x), with the number of matrix products that each needs."""
+"""Functions that are sums of g(p)·h(x), each with the number of matrix products it needs."""
 
 CATALOGUE = {
     "F01": 1,
@@ -80,7 +80,7 @@ WRITTEN = {
     "where(p > q, p*x, q*x**2)": 2,
     "where(p > 0, x, q)": 1,
     "where(p == q, 1, x)": 1,
-    # of lower rank than they look
+    # rank lower than the number of terms
     "p*x + q*x": 1,
     "p*x + p*x**2": 1,
     "p*x + q*x + p*x**2 + q*x**2": 1,

@@ -1,4 +1,4 @@
-"""Formulas for hypothesis to draw."""
+"""Hypothesis strategies for formulas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ftnn.formula._expr import Call, Expr, Number, call, number, postorder, symb
 from ftnn.formula._ops import FUNCTIONS, OPS, Domain
 from ftnn.formula._parse import _constant
 
-# --- any expression at all, for what concerns text ---
+# --- arbitrary expressions, for tests of text ---
 
 COMPARISONS = tuple(name for name, op in OPS.items() if op.is_comparison)
 _PLAIN = tuple(name for name, op in OPS.items() if not op.is_comparison and name != "where")
@@ -42,23 +42,23 @@ def _compound(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
 
 
 def _written(op: str, *args: Expr) -> Expr:
-    """As the parser reads it: a minus in front of a number belongs to the number."""
+    """Like the parser, which makes a minus in front of a number part of the number."""
     if op == "neg" and isinstance(args[0], Number):
         return number(-float(args[0].value))
     return call(op, *args)
 
 
 def _is_finite(expr: Expr) -> bool:
-    """Whether the parser takes it: it refuses numbers beyond float64, such as 9**9**9."""
-    found = (_constant(part) for part in postorder(expr))
-    return all(value is None or abs(value) < float("inf") for value in found)
+    """Whether the parser accepts it: it refuses numbers beyond float64, such as 9**9**9."""
+    values = (_constant(part) for part in postorder(expr))
+    return all(value is None or abs(value) < float("inf") for value in values)
 
 
 expressions: st.SearchStrategy[Expr] = st.recursive(
     st.one_of(names.map(symbol), numbers.map(number)), _compound, max_leaves=25
 ).filter(_is_finite)
 
-# --- smooth formulas, for what concerns derivatives ---
+# --- smooth formulas, for tests of derivatives ---
 
 OTHER_SIDE: dict[str, tuple[Domain, ...]] = {
     "abs": ((-2.0, -0.2),),
@@ -69,8 +69,8 @@ OTHER_SIDE: dict[str, tuple[Domain, ...]] = {
     "min": ((0.1, 2.0), (-2.0, -0.1)),
     "max": ((-2.0, -0.1), (0.1, 2.0)),
 }
-"""Where an operation is as smooth as in its test domain, but across its kink. (Across that of `rect_ada`,
-decree and truth differ.)"""
+"""Domains on the other side of an operation's kink, where it is smooth too. (`rect_ada` is left out, because
+its surrogate gradient differs from the true one there.)"""
 
 _BELOW, _ABOVE = (-2.0, -0.1), (0.1, 2.0)
 
@@ -91,7 +91,7 @@ leaves = st.sampled_from([symbol(name) for name in ("x", "p", "q", "r")])
 
 @st.composite
 def smooth(draw: st.DrawFn, depth: int, outermost: str | None = None) -> Expr:
-    """An expression at least `depth` operations deep, whose every operation is used within its domain."""
+    """An expression at least `depth` operations deep that uses every operation within its domain."""
     if depth == 0:
         return draw(leaves)
     op = outermost or draw(st.sampled_from(tuple(OPS)))
@@ -109,7 +109,7 @@ def smooth(draw: st.DrawFn, depth: int, outermost: str | None = None) -> Expr:
 
 @st.composite
 def _selection(draw: st.DrawFn, depth: int, op: str) -> Expr:
-    """A `where` whose condition's two sides are kept apart, or are one and the same."""
+    """A `where` whose condition compares separated values, or the same value."""
     left = draw(within(draw(smooth(0)), _BELOW))
     right = left if draw(st.booleans()) else draw(within(draw(smooth(0)), _ABOVE))
     if draw(st.booleans()):
@@ -120,7 +120,7 @@ def _selection(draw: st.DrawFn, depth: int, op: str) -> Expr:
 
 @st.composite
 def smooth_formulas(draw: st.DrawFn, op: str | None = None) -> Expr:
-    """An expression in x and a parameter at least, four operations deep or more, with `op` among them."""
+    """An expression with x, a parameter and `op`, at least four operations deep."""
     first, second = draw(smooth(draw(st.integers(3, 5)), op)), draw(smooth(3))
     return call("add", call("mul", symbol("p"), first), call("mul", symbol("x"), second))
 
@@ -128,14 +128,14 @@ def smooth_formulas(draw: st.DrawFn, op: str | None = None) -> Expr:
 def survey(
     check: Callable[[Expr], None], least: int = 20, total: int = 200
 ) -> tuple[set[Expr], Counter[str]]:
-    """Checks `total` formulas or more, until every operation occurred in `least` of them.
+    """Check at least `total` formulas, until every operation has occurred in `least` of them.
 
-    Returns the formulas, and in how many of them each operation occurred.
+    Returns the formulas, and for each operation the number of formulas in which it occurred.
     """
     seen: set[Expr] = set()
     counts: Counter[str] = Counter()
 
-    def look(op: str, most: int) -> None:
+    def check_formulas(op: str, most: int) -> None:
         @settings(max_examples=most, suppress_health_check=[HealthCheck.too_slow])
         @given(smooth_formulas(op))
         def one(expr: Expr) -> None:
@@ -148,10 +148,10 @@ def survey(
 
     most = 0
     while len(seen) < total or any(counts[op] < least for op in OPS):
-        most += 4  # hypothesis begins with the same ones again, which are not checked again
+        most += 4  # Hypothesis starts with the same formulas, which are skipped
         for op in sorted(OPS, key=lambda op: counts[op]):
             if most == 4 or counts[op] < least or len(seen) < total:
-                look(op, most)
+                check_formulas(op, most)
     return seen, counts
 
 
@@ -161,7 +161,7 @@ def operations(expr: Expr) -> set[str]:
 
 
 def depth_of(expr: Expr) -> int:
-    """How many operations stand within each other."""
+    """The number of nested operations."""
     depth: dict[Expr, int] = {}
     for part in postorder(expr):
         depth[part] = 1 + max(depth[arg] for arg in part.args) if isinstance(part, Call) else 0

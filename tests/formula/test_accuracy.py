@@ -1,4 +1,4 @@
-"""Every operation of one argument is right over the whole range of its dtype, in kernels and reference."""
+"""Every unary operation is accurate over the whole range of its dtype, in kernels and reference."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RANGE = {torch.float32: (-149, 127), torch.float64: (-1074, 1023)}
 
 @cache
 def inputs(dtype: torch.dtype) -> torch.Tensor:
-    """Of every size that the dtype holds, of both signs; most where something happens."""
+    """Inputs of all magnitudes and both signs, dense where functions change most."""
     random = np.random.default_rng(0)
     sizes = 2.0 ** random.uniform(*RANGE[dtype], 60)
     powers = 10.0 ** np.arange(-18, 19)
@@ -45,31 +45,31 @@ def truth(op: str, x: float) -> Any:
 @pytest.mark.parametrize("dtype", RANGE, ids=str)
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 @pytest.mark.parametrize("op", UNARY)
-def test_an_operation_is_right_over_the_whole_range(
+def test_an_operation_is_accurate_over_the_whole_range(
     op: str, dtype: torch.dtype, backend: Literal["cpu", "reference"]
 ):
     layer = Transfer(1, 1, f"p*{op}(x)", bias=False, dtype=dtype, backend=backend)
     with torch.no_grad():
         layer.matrix("p").fill_(1.0)
     x = inputs(dtype)
-    found = layer(x[:, None]).detach()[:, 0].double().tolist()
+    results = layer(x[:, None]).detach()[:, 0].double().tolist()
     limits = torch.finfo(dtype)
-    seen = 0
-    for at, got in zip(x.double().tolist(), found, strict=True):
-        known = truth(op, at)
-        if known is None:
+    compared = 0
+    for at, got in zip(x.double().tolist(), results, strict=True):
+        expected = truth(op, at)
+        if expected is None:
             assert np.isnan(got), f"{op}({at!r}) = {got!r}"
             continue
-        value, moved = known
+        value, moved = expected
         if abs(value) > limits.max:
             assert got == np.copysign(np.inf, float(mpmath.sign(value))), f"{op}({at!r}) = {got!r}"
             continue
-        # Torch, whose own functions the reference calls, may round arguments, and makes no denormals.
+        # The reference calls torch, which may round arguments and flush denormals.
         size = abs(value) if backend == "cpu" else abs(value) + abs(moved)
         least = limits.smallest_normal * (limits.eps if backend == "cpu" else 1)
         assert abs(mpmath.mpf(got) - value) <= 4 * max(limits.eps * size, least), f"{op}({at!r}) = {got!r}"
-        seen += 1
-    assert seen > 40
+        compared += 1
+    assert compared > 40
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
@@ -95,19 +95,19 @@ def test_the_sign_of_zero_is_zero(dtype: torch.dtype, backend: Literal["cpu", "r
         "p*where(x < 1e39, x, 1)",
     ],
 )
-def test_a_number_that_the_dtype_does_not_hold_is_rounded_to_it(formula: str, dtype: torch.dtype):
+def test_numbers_beyond_the_dtype_are_rounded_to_it(formula: str, dtype: torch.dtype):
     x = torch.tensor([[1.0, -2.0, 3.0], [0.0, 1e30, -1e30], [0.0, 1.0, torch.inf]], dtype=dtype)
-    found: list[torch.Tensor] = []
+    results: list[torch.Tensor] = []
     for backend in ("cpu", "reference", "auto"):
         layer = Transfer(3, 1, formula, bias=False, dtype=dtype, backend=backend)
         with torch.no_grad():
             layer.matrix("p").fill_(0.5)
         x = x.detach().requires_grad_()
-        found.append(layer(x))
-        found[-1].sum().backward()
+        results.append(layer(x))
+        results[-1].sum().backward()
     with np.errstate(over="ignore"):
         limit = float(np.float32(1e39)) if dtype == torch.float32 else 1e39
-    for other in found[1:]:
-        torch.testing.assert_close(found[0], other, equal_nan=True)
+    for other in results[1:]:
+        torch.testing.assert_close(results[0], other, equal_nan=True)
     if formula == "p*(x + 1e39)":
-        assert found[0][0, 0] == 1.5 * limit
+        assert results[0][0, 0] == 1.5 * limit

@@ -1,6 +1,6 @@
-"""Work on any formula within the limits of length ends soon, or is refused with the reason.
+"""Work on any formula within the length limits is bounded, or refused with a reason.
 
-What is counted here is work, not seconds: without a budget, most of these tests would take minutes.
+These tests count work, not seconds. Without budgets, most of them would take minutes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import torch
 
 import ftnn
 from ftnn.errors import FormulaError, FtnnError
-from ftnn.formula import Function, Mixed, _function, _measure, _singularities, _split
+from ftnn.formula import Function, Mixed, _function, _measure, _split
 from ftnn.formula._derive import MAX_DERIVED, gradient
-from ftnn.formula._expr import postorder, written_out
+from ftnn.formula._expr import postorder, tree_size
 from ftnn.formula._numpy import steps
 from ftnn.formula._sympy import MAX_WRITTEN, to_sympy
 from ftnn.kernels.codegen.target import Target
@@ -32,7 +32,7 @@ def nested(before: str, after: str, times: int, core: str = "x") -> str:
 
 
 def by_level(write: Callable[[int, str], str], times: int) -> str:
-    """A formula with a parameter of its own at each level."""
+    """A formula with another parameter at each level."""
     text = "x"
     for n in range(times):
         text = write(n, text)
@@ -72,7 +72,7 @@ LONG = {
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many numbers NumPy computes, for each expression that is evaluated."""
+    """The number of values that NumPy computes for each evaluated expression."""
     counts: list[int] = []
     evaluate = _measure.evaluate
 
@@ -81,13 +81,12 @@ def work(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         counts.append(len(steps(expr)) * result.size)
         return result
 
-    for module in (_measure, _singularities):
-        monkeypatch.setattr(module, "evaluate", counted)
+    monkeypatch.setattr(_measure, "evaluate", counted)
     return counts
 
 
 @pytest.mark.parametrize("name", LONG)
-def test_a_long_formula_is_explained_with_as_much_work_as_a_short_one(name: str, work: list[int]):
+def test_explaining_a_long_formula_takes_bounded_work(name: str, work: list[int]):
     text = str(Function(LONG[name]).explain())
     assert text.startswith("F(x) ")
     assert sum(work) < 1.5e9
@@ -95,63 +94,60 @@ def test_a_long_formula_is_explained_with_as_much_work_as_a_short_one(name: str,
 
 
 @pytest.mark.parametrize("name", LONG)
-def test_a_formula_is_written_or_refused_and_nothing_else(name: str):
+def test_printing_a_formula_works_or_raises_ftnn_error(name: str):
     function = Function(LONG[name])
-    for ask in (function.latex, lambda: str(function.derivative("x"))):
+    for print_it in (function.latex, lambda: str(function.derivative("x"))):
         with suppress(FtnnError):
-            assert ask()
+            assert print_it()
     assert function.plan.kind in ("gemm", "fused")
     assert function == Function(LONG[name])
 
 
 @pytest.mark.parametrize("text", [QUOTIENTS, DEEP])
-def test_what_is_too_large_for_sympy_says_so(text: str):
+def test_an_expression_too_large_for_sympy_is_reported(text: str):
     function = Function(text)
-    with pytest.raises(
-        FtnnError, match=r"too large to be written out: [0-9,]+ operations.*nested [0-9]+ deep"
-    ):
+    with pytest.raises(FtnnError, match=r"too large to print: [0-9,]+ operations.*nested [0-9]+ deep"):
         function.derivative("x")
-    found = function.explain()
-    assert "too large to be written out" in found.derivatives["x"]
-    assert "too large to be written out" in str(found)
+    explanation = function.explain()
+    assert "too large to print" in explanation.derivatives["x"]
+    assert "too large to print" in str(explanation)
 
 
 @pytest.mark.parametrize("text", ["max(sqrt(-1), p*x)", "min(log(-1), p*x)", SELECTIONS])
-def test_what_sympy_cannot_simplify_is_written_as_it_is(text: str):
+def test_an_expression_that_sympy_cannot_simplify_is_printed_unsimplified(text: str):
     function = Function(text)
     assert to_sympy(function.expr)
     assert function.latex()
     assert str(function.derivative("x"))
 
 
-def test_a_power_of_a_selection_is_written():
+def test_a_power_of_a_selection_has_latex():
     deep = nested("tanh(", ")", 4, "where(x > p, x, q)**2")
     assert r"\right)^{2}" in Function(f"p*{deep}").latex()
 
 
-def test_a_number_beyond_float64_is_written_as_what_it_is_computed_to():
+def test_a_number_beyond_float64_is_printed_as_infinity_or_nan():
     assert str(Function("p*x*exp(1e39)").sympy) == "p*x*oo"
     assert str(Function("p*x + sqrt(-1)").sympy) == "p*x + nan"
 
 
-def test_a_long_sum_is_not_deep():
+def test_a_long_sum_does_not_count_as_deep():
     text = " + ".join(f"a{n}*x" for n in range(99))
-    found = Function(text).sympy
-    assert len(found.args) == 99
+    assert len(Function(text).sympy.args) == 99
     assert Function(text).latex().count("+") == 98
 
 
-def test_what_was_not_looked_at_is_said():
-    found = Function(DEEP).explain()
-    assert found.unseen > 0
-    assert f"{found.unseen} more places" in str(found)
+def test_the_explanation_counts_unchecked_places():
+    explanation = Function(DEEP).explain()
+    assert explanation.unseen > 0
+    assert f"{explanation.unseen} more places" in str(explanation)
     assert Function("p/(x - q)").explain().unseen == 0
 
 
 # ---- plans
 
 
-def test_a_power_of_powers_is_not_computed(monkeypatch: pytest.MonkeyPatch):
+def test_coefficients_of_nested_powers_stay_bounded(monkeypatch: pytest.MonkeyPatch):
     most = 0
     bits = _split._bits
 
@@ -179,17 +175,17 @@ def test_a_power_of_powers_is_not_computed(monkeypatch: pytest.MonkeyPatch):
         "*".join(f"(a{n} + x)" for n in range(95)),
     ],
 )
-def test_too_many_operations_in_derivatives_are_refused(text: str):
+def test_derivatives_with_too_many_operations_are_refused(text: str):
     function = Function(text)
-    because = f"the formula and its derivatives have over {_function.MAX_OPERATIONS:,} operations"
-    for ask in (lambda: function.slopes, lambda: function.derivative("x"), function.explain):
-        with pytest.raises(FormulaError, match=because):
-            ask()
-    with pytest.raises(FormulaError, match=because):
+    reason = f"the formula and its derivatives have more than {_function.MAX_OPERATIONS:,} operations"
+    for differentiate in (lambda: function.slopes, lambda: function.derivative("x"), function.explain):
+        with pytest.raises(FormulaError, match=reason):
+            differentiate()
+    with pytest.raises(FormulaError, match=reason):
         Transfer(4, 3, function)(torch.zeros(2, 4))
 
 
-def test_many_parameters_that_are_not_nested_are_no_problem():
+def test_many_parameters_without_nesting_are_accepted():
     function = Function(" + ".join(f"a{n}*sin({n + 1}*x)" for n in range(50)))
     assert len(list(postorder(function.expr, *function.slopes.values()))) < 1000
     layer = Transfer(4, 3, function)
@@ -197,38 +193,38 @@ def test_many_parameters_that_are_not_nested_are_no_problem():
     assert all(torch.isfinite(p.grad).all() for p in layer.parameters() if p.grad is not None)
 
 
-def test_second_derivatives_have_a_budget_too():
+def test_second_derivatives_have_a_budget():
     text = by_level(lambda n, inner: f"tanh(a{n}*x + {inner})", 60)
     layer = Transfer(2, 2, text, dtype=torch.float64, backend="reference")
     x = torch.ones(1, 2, dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(layer(x).sum(), x, create_graph=True)
-    with pytest.raises(FtnnError, match=f"over {MAX_DERIVED:,} operations"):
+    with pytest.raises(FtnnError, match=f"more than {MAX_DERIVED:,} operations"):
         slope.sum().backward()
 
 
 def test_derivatives_stop_at_the_budget():
     expr = Function(by_level(lambda n, inner: f"a{n}*(x + {inner})", 60)).expr
-    asked: list[str] = []
+    requested: list[str] = []
 
     def names() -> Any:
         for n in range(60):
-            asked.append(f"a{n}")
-            yield asked[-1]
+            requested.append(f"a{n}")
+            yield requested[-1]
 
-    with pytest.raises(FtnnError, match="over 300 operations"):
+    with pytest.raises(FtnnError, match="more than 300 operations"):
         gradient(expr, names(), most=300)
-    assert len(asked) < 20
+    assert len(requested) < 20
 
 
 # ---- matrices of several kinds
 
 
 def test_too_many_kinds_are_refused():
-    with pytest.raises(FtnnError, match="Mixed has 250 functions; at most 100 are allowed"):
+    with pytest.raises(FtnnError, match="Mixed has 250 functions; the limit is 100"):
         Mixed([f"p*sin({n}*x)" for n in range(250)])
 
 
-def test_as_many_kinds_as_are_allowed_can_be_trained():
+def test_the_largest_number_of_kinds_can_be_trained():
     mixed = Mixed([f"p*sin({n + 1}*x)" for n in range(100)])
     assert str(mixed.function.explain()).startswith("F(x) ")
     layer = Transfer(3, 2, mixed)
@@ -236,9 +232,9 @@ def test_as_many_kinds_as_are_allowed_can_be_trained():
     assert layer.matrix("p").shape == (2, 3)
 
 
-def test_kinds_that_are_too_long_together_are_refused():
+def test_kinds_that_together_are_too_long_are_refused():
     deep = nested("tanh(", ")", 150, "p*x")
-    with pytest.raises(FtnnError, match="these 60 functions are too long together to be mixed"):
+    with pytest.raises(FtnnError, match="these 60 functions together are too long to mix"):
         Mixed([deep] * 60)
 
 
@@ -246,9 +242,7 @@ def test_kinds_that_are_too_long_together_are_refused():
 
 
 @pytest.mark.parametrize(("count", "simplified"), [(5, True), (50, False)])
-def test_llvm_simplifies_only_what_it_simplifies_fast(
-    count: int, simplified: bool, monkeypatch: pytest.MonkeyPatch
-):
+def test_llvm_optimises_only_small_kernels(count: int, simplified: bool, monkeypatch: pytest.MonkeyPatch):
     text = backward(
         program_of(f"p*x + max({', '.join(f'a{n}*x' for n in range(count))})"),
         Target("float32", 8),
@@ -256,45 +250,44 @@ def test_llvm_simplifies_only_what_it_simplifies_fast(
         by_parameters=True,
         update=False,
     )
-    asked: list[object] = []
+    calls: list[object] = []
     build = compiler.llvm.create_pass_builder
 
-    def counted(*given: Any) -> Any:
-        asked.append(given)
-        return build(*given)
+    def counted(*args: Any) -> Any:
+        calls.append(args)
+        return build(*args)
 
     monkeypatch.setattr(compiler.llvm, "create_pass_builder", counted)
     assert compiler._build(text)
-    assert bool(asked) == simplified
+    assert bool(calls) == simplified
 
 
-def test_an_unsimplified_kernel_computes_the_same(monkeypatch: pytest.MonkeyPatch):
+def test_an_unoptimised_kernel_matches_the_reference(monkeypatch: pytest.MonkeyPatch):
     text = f"p*x + max({', '.join(f'a{n}*x' for n in range(50))})"
     x = torch.randn(5, 6, generator=torch.Generator().manual_seed(0)).requires_grad_()
     cpu, reference = (Transfer(6, 4, text, backend=backend) for backend in ("cpu", "reference"))
     reference.load_state_dict(cpu.state_dict())
-    found: list[list[torch.Tensor]] = []
+    results: list[list[torch.Tensor]] = []
     for layer in (cpu, reference):
         layer(x).square().sum().backward()
-        found.append([layer(x).detach(), *(p.grad for p in layer.parameters() if p.grad is not None)])
-    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
+        results.append([layer(x).detach(), *(p.grad for p in layer.parameters() if p.grad is not None)])
+    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-5)
 
 
 # ---- values
 
 
-def test_evaluating_holds_no_more_arrays_than_it_needs():
-    found = steps(Function(DEEP).expr)
+def test_evaluation_frees_arrays_after_their_last_use():
     live = most = 0
-    for _, dead in found:
-        live += 1 - len(dead)
-        most = max(most, live + len(dead))
+    for _, unused in steps(Function(DEEP).expr):
+        live += 1 - len(unused)
+        most = max(most, live + len(unused))
     assert most < 6
     assert np.isfinite(Function("p*tanh(x*x)")(2.0, p=1.0))
 
 
-def test_the_limits_of_what_is_written_fit_together():
+def test_the_limit_for_networks_is_within_the_limit_for_sympy():
     from ftnn.inspect import _expressions
 
     assert _expressions.MAX_WRITTEN <= MAX_WRITTEN
-    assert written_out(ftnn.catalogue["F12"].expr) == 8
+    assert tree_size(ftnn.catalogue["F12"].expr) == 8

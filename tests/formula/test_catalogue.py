@@ -31,7 +31,7 @@ FORMULAS = {
     "F20": "p**2*(x - q)**2*u",
     "memory": "tanh(p*x + q*C + r)",
 }
-"""The paper's tables 1 and 2, in its order, and its equation of the memory function."""
+"""The paper's tables 1 and 2, in order, and its memory function."""
 RANGES = {
     ("F05", "q"): (-4, -2),
     ("F06", "p"): (0, 0.2),
@@ -43,7 +43,7 @@ RANGES = {
 }
 
 
-def test_it_is_a_mapping_of_the_papers_functions():
+def test_the_catalogue_is_a_mapping_of_the_papers_functions():
     assert isinstance(catalogue, Mapping)
     assert list(catalogue) == list(FORMULAS)
     assert len(catalogue) == 21
@@ -53,7 +53,7 @@ def test_it_is_a_mapping_of_the_papers_functions():
 
 
 @pytest.mark.parametrize("name", FORMULAS)
-def test_parameters_start_where_the_paper_says(name: str):
+def test_initial_ranges_are_those_of_the_paper(name: str):
     f = catalogue[name]
     assert f.init == {p: RANGES.get((name, p), (-0.1, 0.1)) for p in f.parameters}
     assert f.choices == ({"u": (-1, 1)} if "u" in FORMULAS[name] else {})
@@ -61,48 +61,48 @@ def test_parameters_start_where_the_paper_says(name: str):
 
 
 @pytest.mark.parametrize("name", ["F06", "F07"])
-def test_f06_and_f07_start_in_zero_to_a_fifth_though_the_paper_prints_two(name: str):
+def test_f06_and_f07_start_in_0_to_02_as_in_the_papers_code(name: str):
     assert catalogue[name].init == {"p": (0.0, 0.2)}
 
 
-def test_only_memory_has_memory():
+def test_only_the_memory_function_has_memory():
     assert [name for name, f in catalogue.items() if f.has_memory] == ["memory"]
 
 
 @pytest.mark.parametrize("name", ["F21", "f12", "F1", "", "Memory", 12])
-def test_an_unknown_name_is_answered_with_the_known_ones(name: str):
+def test_the_error_for_an_unknown_name_lists_the_known_names(name: str):
     with pytest.raises(KeyError, match=r"it has F01, F02, .* F20, memory"):
         catalogue[name]
     assert catalogue.get(name) is None
     assert name not in catalogue
 
 
-def test_a_function_is_given_by_name_formula_or_itself():
+def test_as_function_takes_a_name_a_formula_or_a_function():
     assert as_function("F12") is catalogue["F12"]
     assert as_function("p*x") == Function("p*x")
     f = Function("p*x")
     assert as_function(f) is f
-    with pytest.raises(TypeError, match="a catalogue name, a formula or a Function, not int"):
+    with pytest.raises(TypeError, match="a catalogue name, a formula or a Function, got int"):
         as_function(3)  # pyright: ignore[reportArgumentType]
 
 
-def test_a_misspelt_name_says_that_it_is_neither_a_name_nor_a_formula():
+def test_the_error_for_a_misspelt_name_says_it_is_neither_name_nor_formula():
     with pytest.raises(
-        FormulaError, match=r"'F21' is not in the catalogue .F01, .* and not a formula: .* no x"
+        FormulaError, match=r"'F21' is not in the catalogue .F01, .* and is not a formula: .* not use x"
     ):
         as_function("F21")
     with pytest.raises(FormulaError, match=r"^foo is not a function"):
         as_function("p*foo(x)")
 
 
-def test_a_function_knows_its_name_by_what_it_is():
+def test_name_of_recognises_equal_functions():
     assert name_of(catalogue["F12"]) == "F12"
     assert name_of(Function("sin(r + x*q)*p", init={"q": (-10, 10), "r": (-10, 10)})) == "F12"
-    assert name_of(Function("p*sin(q*x + r)")) is None  # it starts elsewhere
+    assert name_of(Function("p*sin(q*x + r)")) is None  # the initial ranges differ
     assert [name_of(f) for f in catalogue.values()] == list(catalogue)
 
 
-def test_f06_and_f07_have_one_value_and_two_slopes():
+def test_f06_and_f07_have_equal_values_but_different_slopes():
     x, p, u = np.array([-2.0, 0.5, 3.0]), np.array([[-0.1], [0.0], [0.2]]), -1.0
     first, second = catalogue["F06"], catalogue["F07"]
     assert np.array_equal(first(x, p=p, u=u), second(x, p=p, u=u))

@@ -25,20 +25,20 @@ def explain(function: str, x: tuple[float, float] = (-1, 1), **arguments: Any) -
         ("F03", True),
         ("F12", False),
         ("F13", False),
-        ("F15", False),  # touches it, and passes through nothing
+        ("F15", False),  # touches zero without crossing it
         ("F19", True),
         ("F20", True),
         ("p*(cosh(q*x) - 1)", True),
         ("p*x**2", True),
         ("p*(x - 0.3)**2", True),  # between two points of any grid
         ("p*(x - q)**4", True),
-        ("p*log(x)", True),  # at 1, where its grid ends
+        ("p*log(x)", True),  # at 1, the end of the grid
         ("p*tan(q*x)", True),
         ("rect(p*x + q)", False),
         ("p*sign(x - 2) + p", True),
     ],
 )
-def test_functions_that_reach_zero_are_said_to(function: str, always: bool):
+def test_functions_that_reach_zero_are_reported(function: str, always: bool):
     explanation = explain(function)
     assert explanation.reaches_zero == 1 if always else 0 < explanation.reaches_zero < 1
     assert re.search(
@@ -54,7 +54,7 @@ def test_functions_that_reach_zero_are_said_to(function: str, always: bool):
         "F05",
         "F10",
         "F11",
-        "p/x",  # changes its sign across the pole
+        "p/x",  # changes sign across the pole
         "p*coth(x)",
         "p*csc(3*x)",
         "p*sech(q*x)",
@@ -98,7 +98,7 @@ def test_whether_zero_is_reached_depends_on_the_inputs_and_the_initial_ranges():
         ("p*exp(x)/(exp(x) - 1)", "exp(x) - 1 = 0"),
     ],
 )
-def test_poles_are_found(function: str, place: str):
+def test_poles_are_reported(function: str, place: str):
     explanation = explain(function)
     assert [where for where, _ in explanation.poles] == [place]
     assert explanation.poles[0][1] == 1
@@ -132,7 +132,7 @@ def test_a_pole_that_only_training_can_reach_is_reported_as_such():
         ("where(x > 0, p + log(x + 0.5), 2*p)", "x = 0"),
     ],
 )
-def test_jumps_are_found(function: str, place: str):
+def test_jumps_are_reported(function: str, place: str):
     explanation = explain(function)
     assert [where for where, _ in explanation.jumps] == [place]
     assert explanation.jumps[0][1] > 0.9
@@ -146,7 +146,7 @@ def test_jumps_are_found(function: str, place: str):
         "p*exp(x)",
         "p*abs(x)",
         "where(x > 0, p*x, 0)",
-        "where(x > 0, p*sqrt(x), 0)",  # steep, but no jump
+        "where(x > 0, p*sqrt(x), 0)",  # steep, but not a jump
         "where(x > 0, p*x**0.1, 0)",
         "x*sign(x)*p",
         "p*x/(1 + x**2)",
@@ -156,7 +156,7 @@ def test_jumps_are_found(function: str, place: str):
         "p/(2 + sin(x))",
     ],
 )
-def test_where_there_is_no_pole_and_no_jump_none_is_reported(function: str):
+def test_functions_without_poles_or_jumps_report_none(function: str):
     explanation = explain(function)
     assert explanation.poles == ()
     assert explanation.jumps == ()
@@ -178,7 +178,7 @@ def test_where_there_is_no_pole_and_no_jump_none_is_reported(function: str):
         "x*p*1e39",
     ],
 )
-def test_what_leaves_float32_is_reported_with_an_example(function: str):
+def test_overflow_of_float32_is_reported_with_an_example(function: str):
     explanation = explain(function)
     assert explanation.overflows is not None
     example, size = explanation.overflows
@@ -191,13 +191,13 @@ def test_overflow_depends_on_the_inputs_the_ranges_and_the_slopes():
     assert explain("p*exp(x)", (-50, 50)).overflows is None
     assert explain("p*exp(x)", (-50, 100)).overflows is not None
     assert explain("p*exp(q*x)", init={"q": (-100, 0)}).overflows is not None
-    assert explain("p*x*1e38", (0, 5)).overflows is not None  # its slope by p does, F itself does not
+    assert explain("p*x*1e38", (0, 5)).overflows is not None  # the slope by p overflows, F does not
 
 
 @pytest.mark.parametrize(
     "function", [*catalogue, "p/x", "p*log(x)", "p*tan(3*x)", "p*sqrt(x)", "x**p", "p*coth(x)"]
 )
-def test_a_pole_or_a_number_that_does_not_exist_is_no_overflow(function: str):
+def test_poles_and_nan_do_not_count_as_overflow(function: str):
     assert explain(function).overflows is None
 
 
@@ -205,21 +205,21 @@ def test_a_pole_or_a_number_that_does_not_exist_is_no_overflow(function: str):
 
 
 @pytest.mark.parametrize("function", ["F08", "F09", "p*rect(x)", "where(x > 0.5, p, 0)", "p*max(x, 0)"])
-def test_what_is_zero_on_an_interval_is_said_to_sleep(function: str):
+def test_functions_that_are_zero_on_an_interval_are_reported_as_sleeping(function: str):
     explanation = explain(function)
     assert explanation.sleeps > 0.3
     assert explanation.dead == 0
     assert "sleep" in str(explanation)
 
 
-def test_asleep_over_all_inputs_is_not_yet_dead():
+def test_a_function_asleep_over_all_inputs_is_not_dead():
     explanation = explain("p*rect(x - 2)")
     assert explanation.sleeps == 1
     assert explanation.dead == 0
     assert explanation.can_die == ""
 
 
-def test_the_dead_are_said_to_be_and_whether_they_can_revive():
+def test_the_report_says_whether_a_function_can_die_and_revive():
     f06, f07 = explain("F06"), explain("F07")
     assert f06.dead == f07.dead == 0  # they start alive
     for explanation in (f06, f07):
@@ -230,7 +230,7 @@ def test_the_dead_are_said_to_be_and_whether_they_can_revive():
     assert "and can revive: its parameters still move" in str(f07)
 
 
-def test_what_starts_dead_is_said_to():
+def test_functions_that_start_dead_are_reported():
     explanation = explain("rect(p)*x", init={"p": (-0.2, -0.1)})
     assert explanation.dead == 1
     assert "zero for every input, for every draw" in str(explanation)
@@ -238,16 +238,16 @@ def test_what_starts_dead_is_said_to():
 
 
 @pytest.mark.parametrize("function", ["F01", "F03", "F05", "F12", "F15", "F16", "F19", "p*abs(x)", "memory"])
-def test_the_living_are_left_in_peace(function: str):
+def test_functions_that_cannot_die_are_not_reported_as_dead(function: str):
     explanation = explain(function)
     assert explanation.sleeps == explanation.dead == 0
     assert explanation.can_die == ""
 
 
-# ---- the whole
+# ---- the whole report
 
 
-def test_it_tells_derivatives_plan_and_why():
+def test_the_report_has_derivatives_and_the_plan_with_its_reason():
     explanation = explain("F03")
     p, q, x = sympy.symbols("p q x")
     assert explanation.derivatives == {"x": 2 * p * x + q, "p": x**2, "q": x}
@@ -266,20 +266,20 @@ def test_it_tells_derivatives_plan_and_why():
     assert "constants   u in {-1, 1}" in str(explain("F20"))
 
 
-def test_it_is_readable_whatever_the_names():
+def test_the_report_fits_long_names():
     text = str(explain("a_very_long_name_of_a_parameter*x"))
     assert "∂F/∂a_very_long_name_of_a_parameter  x\n" in text
     assert len({line.index("  ") for line in text.split("\n")}) > 1
 
 
-def test_it_always_says_the_same():
+def test_the_report_is_deterministic():
     assert str(explain("F12")) == str(explain("F12"))
 
 
 @pytest.mark.parametrize(
     "x", [(1, 1), (2, 1), (0, float("inf")), (float("nan"), 1), 3, (1,), ("a", "b"), None]
 )
-def test_a_range_that_is_none_is_refused(x: Any):
+def test_an_invalid_range_of_inputs_is_refused(x: Any):
     with pytest.raises(FormulaError, match="the range of inputs must be"):
         catalogue["F12"].explain(x)
 
@@ -300,7 +300,7 @@ def test_a_range_that_is_none_is_refused(x: Any):
         ("where(kind == 0, p*x, q)*kind", (-1, 1)),
     ],
 )
-def test_strange_functions_are_explained_without_a_warning(formula: str, x: tuple[float, float]):
+def test_unusual_functions_are_explained_without_a_warning(formula: str, x: tuple[float, float]):
     assert str(explain(formula, x)).startswith("F(x) ")
 
 
@@ -316,4 +316,4 @@ def test_strange_functions_are_explained_without_a_warning(formula: str, x: tupl
 def test_large_functions_are_explained_in_a_few_seconds(formula: str):
     start = time.process_time()
     assert str(explain(formula))
-    assert time.process_time() - start < 10  # two, on a machine with nothing else to do
+    assert time.process_time() - start < 10  # two on an idle machine

@@ -1,4 +1,4 @@
-"""No rewriting drops a NaN, an infinity or a sign that the formula as written keeps."""
+"""Folding keeps every NaN, infinity and sign of the formula as written."""
 
 from __future__ import annotations
 
@@ -56,31 +56,31 @@ MEANING: dict[str, Callable[..., Any]] = {
 
 
 def as_written(expr: Expr, values: dict[str, float]) -> float:
-    """IEEE arithmetic, operation by operation: nothing is folded on the way."""
-    done: dict[Expr, Any] = {}
+    """IEEE arithmetic, operation by operation, without folding."""
+    computed: dict[Expr, Any] = {}
     with np.errstate(all="ignore"):
         for part in postorder(expr):
             match part:
                 case Number(value):
-                    done[part] = np.float64(value)
+                    computed[part] = np.float64(value)
                 case Symbol(name):
-                    done[part] = np.float64(values[name])
+                    computed[part] = np.float64(values[name])
                 case Call(op, args):
-                    done[part] = MEANING[op](*(done[arg] for arg in args))
-    return float(done[expr])
+                    computed[part] = MEANING[op](*(computed[arg] for arg in args))
+    return float(computed[expr])
 
 
 def same(a: float, b: float) -> bool:
-    """Equal with their signs, that of zero too; NaN is NaN."""
+    """Whether two numbers are equal, including the sign of zero; NaN equals NaN."""
     return (np.isnan(a) and np.isnan(b)) or (a == b and np.signbit(a) == np.signbit(b))
 
 
-def assert_alike(before: Expr, after: Expr) -> None:
+def assert_equal_everywhere(before: Expr, after: Expr) -> None:
     for x, p in itertools.product(SPECIAL, repeat=2):
         values = {"x": x, "p": p}
-        wanted, found = as_written(before, values), as_written(after, values)
-        assert same(wanted, found), (
-            f"{to_text(before)} = {wanted}, but {to_text(after)} = {found}, at {values}"
+        expected, actual = as_written(before, values), as_written(after, values)
+        assert same(expected, actual), (
+            f"{to_text(before)} = {expected}, but {to_text(after)} = {actual}, at {values}"
         )
 
 
@@ -123,10 +123,10 @@ def assert_alike(before: Expr, after: Expr) -> None:
         "where(0 == -0.0, x, p)",
     ],
 )
-def test_a_fold_changes_no_value_whatever(text: str):
+def test_folding_keeps_nan_infinities_and_signs(text: str):
     written = parse(text, rule=True)
-    assert_alike(written, simplify(written))
-    assert_alike(written, lower(written, "numpy"))
+    assert_equal_everywhere(written, simplify(written))
+    assert_equal_everywhere(written, lower(written, "numpy"))
 
 
 _leaves = st.sampled_from([symbol("x"), symbol("p"), *map(number, (0, -0.0, 1, -1, 2, -3, 0.5))])
@@ -145,19 +145,19 @@ def _grown(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
 
 @settings(max_examples=300)
 @given(st.recursive(_leaves, _grown, max_leaves=8))
-def test_no_formula_is_changed_by_folding(expr: Expr):
-    assert_alike(expr, simplify(expr))
+def test_folding_keeps_every_value_of_random_formulas(expr: Expr):
+    assert_equal_everywhere(expr, simplify(expr))
 
 
 @pytest.mark.parametrize("text", ["p + 0*x", "p + (x - x)", "(p + x) - x"])
-def test_what_is_not_a_number_arrives_through_a_term_that_cancels(text: str):
+def test_nan_and_infinity_propagate_through_cancelling_terms(text: str):
     for x in (np.nan, np.inf, -np.inf):
         assert np.isnan(Function(text)(x, p=1.0))
     assert Function(text).slope("p") is ONE
     assert Function(text).slope("x") is ZERO
 
 
-def test_minus_zero_is_a_number_of_its_own():
+def test_minus_zero_differs_from_zero():
     assert number(-0.0) is not ZERO
     assert number(0.0) is ZERO
     assert parse("-0.0") is parse("-0") is number(-0.0)
@@ -165,7 +165,7 @@ def test_minus_zero_is_a_number_of_its_own():
     assert to_text(call("pow", number(-0.0), symbol("x"))) == "(-0.0)**x"
 
 
-def test_a_term_that_is_not_there_takes_its_factors_with_it():
+def test_an_absent_term_removes_its_factors():
     x, p = symbol("x"), symbol("p")
     mask = parse("where(x > 0, 1, 0)")
     assert times(ZERO, x) is times(x, ZERO) is ZERO
@@ -175,7 +175,7 @@ def test_a_term_that_is_not_there_takes_its_factors_with_it():
     assert plus(parse("where(x > 0, p, 0)"), parse("where(x > 0, 0, x)")) is parse("where(x > 0, p, x)")
 
 
-# ---- the catalogue: training depends on these to the bit
+# ---- the catalogue: training results depend on these to the bit
 
 
 SLOPES = {
@@ -291,13 +291,13 @@ SLOPES = {
 }
 
 
-def test_the_catalogue_is_computed_as_it_is_written():
+def test_folding_leaves_the_catalogue_as_written():
     for name, function in catalogue.items():
         assert to_text(function.expr) == function.formula, name
 
 
 @pytest.mark.parametrize("name", SLOPES)
-def test_zero_slopes_drop_out_of_derivatives(name: str):
+def test_derivatives_of_the_catalogue_contain_no_zero_terms(name: str):
     slopes = SLOPES[name]
     assert {by: to_text(catalogue[name].slope(by)) for by in slopes} == slopes
 
@@ -306,7 +306,7 @@ def test_zero_slopes_drop_out_of_derivatives(name: str):
 
 
 @pytest.mark.parametrize("text", ["p/x*erf(x)", "p*x/x", "p*x*log(x)", "p + x**-1*x", "0*exp(p/x) + p*x"])
-def test_what_is_not_finite_at_zero_as_written_cannot_be_grounded(text: str):
+def test_a_function_not_finite_at_zero_as_written_cannot_be_grounded(text: str):
     with pytest.raises(FormulaError, match="cannot be grounded"):
         Function(text).grounded()
 
@@ -320,13 +320,13 @@ def test_what_is_not_finite_at_zero_as_written_cannot_be_grounded(text: str):
         ("p*(0 - x)*cosh(q)", "p*(0 - x)*cosh(q)"),
     ],
 )
-def test_what_vanishes_with_the_input_is_not_subtracted(text: str, grounded: str):
-    found = Function(text, init={"q": (0.5, 1.0)}).grounded()
-    assert to_text(found.expr) == grounded
-    assert found.grounded() == found
+def test_grounding_subtracts_only_terms_that_remain_at_zero(text: str, grounded: str):
+    function = Function(text, init={"q": (0.5, 1.0)}).grounded()
+    assert to_text(function.expr) == grounded
+    assert function.grounded() == function
 
 
-# ---- on a connection
+# ---- in a layer
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
@@ -334,14 +334,14 @@ def test_what_vanishes_with_the_input_is_not_subtracted(text: str, grounded: str
 @pytest.mark.parametrize(
     "text", ["p + 0*x", "p + (x - x)", "(p + x) - x", "p*x + 0*x", "p*x*0 + q", "p + 0/x"]
 )
-def test_a_layer_passes_on_what_is_not_a_number(text: str, dtype: torch.dtype, backend: Any):
+def test_a_layer_propagates_nan_and_infinity(text: str, dtype: torch.dtype, backend: Any):
     layer = Transfer(3, 2, text, bias=False, dtype=dtype, backend=backend)
     for bad in (torch.nan, torch.inf, -torch.inf):
         x = torch.ones(4, 3, dtype=dtype)
         x[2, 1] = bad
-        wanted = sum(layer.function(x[2, i].item(), **_values(layer, i)) for i in range(3))
+        expected = sum(layer.function(x[2, i].item(), **_values(layer, i)) for i in range(3))
         assert bool(torch.isfinite(layer(x)[[0, 1, 3]]).all())
-        assert np.array_equal(np.isnan(layer(x)[2].detach().numpy()), np.isnan(wanted))
+        assert np.array_equal(np.isnan(layer(x)[2].detach().numpy()), np.isnan(expected))
 
 
 def _values(layer: Transfer, i: int) -> dict[str, Any]:

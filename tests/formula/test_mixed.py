@@ -8,7 +8,7 @@ from ftnn import Function, Mixed, catalogue
 from ftnn.errors import FormulaError, FtnnError, ShapeError
 
 
-def test_it_is_one_function_that_selects_by_kind():
+def test_a_mixed_function_selects_by_kind():
     mixed = Mixed(["F12", "F03", "p*x + beta"])
     assert mixed.functions == (catalogue["F12"], catalogue["F03"], Function("p*x + beta"))
     f = mixed.function
@@ -24,7 +24,7 @@ def test_it_is_one_function_that_selects_by_kind():
 
 @pytest.mark.parametrize("kind", [0, 1])
 @pytest.mark.parametrize("name", ["x", "p", "q", "r"])
-def test_its_slopes_are_those_of_each_kind(kind: int, name: str):
+def test_the_slopes_of_a_mixed_function_are_those_of_each_kind(kind: int, name: str):
     mixed = Mixed(["F12", "F03"])
     values = {"x": 0.4, "p": 0.3, "q": 0.7, "r": -0.2}
     from ftnn.formula._numpy import evaluate
@@ -34,25 +34,25 @@ def test_its_slopes_are_those_of_each_kind(kind: int, name: str):
     assert evaluate(mixed.function.slope(name), {**values, "kind": kind}) == expected
 
 
-def test_constants_of_the_kinds_are_constants_of_it():
+def test_constants_of_the_kinds_are_constants_of_the_mixed_function():
     mixed = Mixed(["F08", "F12"])
     assert set(mixed.function.constants) == {"u", "kind"}
     assert Mixed(["F08"]).function.constants == ("u",)
 
 
-def test_one_kind_alone_needs_no_selection():
+def test_a_single_kind_needs_no_selection():
     mixed = Mixed(["F12"])
     assert "where" not in mixed.function.formula
     assert mixed.function.expr is catalogue["F12"].expr
 
 
-def test_a_parameter_called_kind_gets_out_of_the_way():
+def test_the_kind_constant_avoids_parameter_names():
     mixed = Mixed(["kind*x", "kind_*x**2"])
     assert mixed.kind_name == "kind__"
     assert set(mixed.function.parameters) == {"kind", "kind_"}
 
 
-def test_the_decree_of_rect_ada_survives_the_selection():
+def test_the_surrogate_gradient_of_rect_ada_works_in_a_mixed_function():
     from ftnn.formula._numpy import evaluate
 
     slope = Mixed(["F07", "F06"]).function.slope("p")
@@ -61,14 +61,14 @@ def test_the_decree_of_rect_ada_survives_the_selection():
     assert evaluate(slope, {**values, "kind": 1}) == 0
 
 
-def test_separable_kinds_are_lowered_together():
+def test_separable_kinds_share_matrix_products():
     plan = Mixed(["F03", "F04", "F06"]).function.plan
     assert plan.kind == "gemm"
     assert plan.gemms == 3  # x, x**2 and x**3
     assert Mixed(["F03", "F12"]).function.plan.kind == "fused"
 
 
-def test_kinds_are_assigned_by_rows_columns_or_map():
+def test_kinds_are_assigned_by_rows_columns_or_array():
     assert Mixed(["F01", "F02"], "rows").kinds(2, 3).tolist() == [[0, 0], [1, 1], [0, 0]]  # pyright: ignore
     assert Mixed(["F01", "F02"], "columns").kinds(3, 2).tolist() == [[0, 1, 0], [0, 1, 0]]  # pyright: ignore
     assert Mixed(["F01", "F02"]).kinds(3, 2) is None
@@ -78,7 +78,7 @@ def test_kinds_are_assigned_by_rows_columns_or_map():
 
 
 @pytest.mark.parametrize(
-    ("assign", "error", "says"),
+    ("assign", "error", "message"),
     [
         ("diagonal", FtnnError, "unknown assign='diagonal'; expected one of random, rows, columns"),
         ([[0, 2]], FtnnError, "assign has kinds 0 to 2; expected 0 to 1"),
@@ -89,34 +89,34 @@ def test_kinds_are_assigned_by_rows_columns_or_map():
         (None, ShapeError, "an integer array"),
     ],
 )
-def test_another_assignment_is_refused(assign: Any, error: type[Exception], says: str):
-    with pytest.raises(error, match=says):
+def test_an_invalid_assignment_is_refused(assign: Any, error: type[Exception], message: str):
+    with pytest.raises(error, match=message):
         Mixed(["F01", "F02"], assign)
 
 
-def test_a_map_of_another_shape_is_refused():
+def test_an_assignment_of_the_wrong_shape_is_refused():
     with pytest.raises(ShapeError, match=r"assign has shape .1, 2., but the matrix is .out, in. = .3, 2."):
         Mixed(["F01", "F02"], [[0, 1]]).kinds(2, 3)
 
 
-def test_nothing_to_mix_is_refused():
+def test_an_empty_mixture_is_refused():
     with pytest.raises(FtnnError, match="needs at least one function"):
         Mixed([])
 
 
-def test_a_name_that_is_a_parameter_here_and_a_constant_there_is_refused():
+def test_a_name_that_is_a_parameter_and_a_constant_is_refused():
     with pytest.raises(FormulaError, match="'u' is a parameter of one kind and a constant of another"):
         Mixed(["F08", "u*x"])
 
 
-def test_a_kind_that_cannot_be_read_is_refused():
+def test_an_invalid_kind_is_refused():
     with pytest.raises(FormulaError):
         Mixed(["F01", "p*foo(x)"])
     with pytest.raises(TypeError):
         Mixed([ftnn.Mixed(["F01"])])  # pyright: ignore[reportArgumentType]
 
 
-def test_its_repr_tells_kinds_and_assignment():
+def test_the_repr_of_mixed_shows_kinds_and_assignment():
     assert repr(Mixed(["F01"], "rows")) == "Mixed([Function('p**2*x')], assign='rows')"
     assert repr(Mixed(["F01"], [[0]])) == "Mixed([Function('p**2*x')], assign=<(1, 1) array>)"
 
@@ -126,6 +126,6 @@ def test_memory_functions_can_be_mixed():
     assert mixed.function.has_memory
 
 
-def test_a_parameter_that_folds_away_in_its_kind_stays_a_parameter():
+def test_a_parameter_that_folding_removes_from_its_kind_stays_a_parameter():
     mixed = Mixed(["p*x", "where(r >= p, x, x)*p", "x*(q + u)**0"])
     assert mixed.function.parameters == ("p", "r", "q", "u")

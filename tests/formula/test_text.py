@@ -14,7 +14,7 @@ def test_the_text_of_any_expression_parses_back_to_it(expr: Expr):
 
 
 @given(expressions, st.sampled_from([" ", "\t", "\n", "  "]))
-def test_white_space_around_operators_changes_nothing(expr: Expr, space: str):
+def test_white_space_does_not_change_the_expression(expr: Expr, space: str):
     text = to_text(expr).replace(" ", space)
     assert parse(f"{space}({space}{text}{space}){space}", limited=False) is expr
 
@@ -49,12 +49,12 @@ def test_white_space_around_operators_changes_nothing(expr: Expr, space: str):
         "min(a, max(b, c))",
     ],
 )
-def test_parentheses_stand_where_they_are_needed_and_nowhere_else(text: str):
+def test_text_has_only_the_necessary_parentheses(text: str):
     assert to_text(parse(text)) == text
 
 
 @pytest.mark.parametrize(
-    ("written", "kept"),
+    ("written", "normalised"),
     [
         ("((p))*((x))", "p*x"),
         ("a - (b + c)", "a - (b + c)"),
@@ -68,5 +68,5 @@ def test_parentheses_stand_where_they_are_needed_and_nowhere_else(text: str):
         ("x*9007199254740993", "x*9007199254740992"),
     ],
 )
-def test_what_is_written_otherwise_is_read_the_same(written: str, kept: str):
-    assert to_text(parse(written)) == kept
+def test_text_normalises_other_spellings(written: str, normalised: str):
+    assert to_text(parse(written)) == normalised

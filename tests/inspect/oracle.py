@@ -12,15 +12,15 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def values_of(layer: FeedForward) -> dict[str, Array]:
-    """Each parameter and constant, (1, out, in); NaN where nothing is connected."""
+    """Each parameter and constant, (1, out, in); NaN where there is no connection."""
     names = (*layer.function.parameters, *layer.function.constants)
     return {name: layer.matrix(name).detach().double().numpy()[None] for name in names}
 
 
 def cube(layer: FeedForward, expr: Any, x: Array) -> Array:
-    """An expression for every (sample, output, input)."""
-    found = evaluate(expr, {INPUT: x[:, None, :], **values_of(layer)})
-    return np.broadcast_to(found, (len(x), layer.out_features, layer.in_features))
+    """The values of an expression, (samples, outputs, inputs)."""
+    values = evaluate(expr, {INPUT: x[:, None, :], **values_of(layer)})
+    return np.broadcast_to(values, (len(x), layer.out_features, layer.in_features))
 
 
 def sums(layer: FeedForward, x: Array) -> Array:
@@ -30,8 +30,8 @@ def sums(layer: FeedForward, x: Array) -> Array:
 
 
 def asleep(layer: FeedForward, x: Array) -> tuple[Array, Array]:
-    """For each connection, (out, in): whether it sends one value and has no slope by x on all samples; and
-    whether a parameter of it has a slope somewhere."""
+    """For each connection, (out, in): whether its value is constant with zero slope by x on all samples; and
+    whether any of its parameters has a slope on some sample."""
     function = layer.function
     value = cube(layer, function.expr, x)
     quiet = (value == value[:1]).all(0) & (cube(layer, function.slope(INPUT), x) == 0).all(0)

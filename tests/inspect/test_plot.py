@@ -16,11 +16,11 @@ from tests.inspect import oracle
 
 
 def curves(figure: Figure) -> list[Any]:
-    """The lines that have a label of their own."""
+    """The lines with a label."""
     return [line for line in figure.axes[0].lines if not str(line.get_label()).startswith("_")]
 
 
-def test_curves_are_the_functions_and_labels_say_which():
+def test_curves_show_the_functions_with_labels():
     torch.manual_seed(0)
     layer = Transfer(4, 3, "F12")
     figure = plot(layer, connections=[(2, 1), (0, 3)], x=(-2, 5))
@@ -38,12 +38,12 @@ def test_curves_are_the_functions_and_labels_say_which():
     assert first.get_color() != second.get_color()
 
 
-def test_by_default_those_that_move_most_are_shown():
+def test_by_default_the_most_influential_connections_are_drawn():
     layer = Transfer(9, 5, "p*x", dtype=torch.float64)
     size = layer.matrix("p").detach().abs().numpy()
-    wanted = [tuple(np.unravel_index(n, size.shape)) for n in np.argsort(-size.ravel())[:6]]
-    found = [str(line.get_label()).split(":")[0].split(" ← ") for line in curves(plot(layer))]
-    assert [(int(o), int(i)) for o, i in found] == [(int(o), int(i)) for o, i in wanted]
+    expected = [tuple(np.unravel_index(n, size.shape)) for n in np.argsort(-size.ravel())[:6]]
+    labels = [str(line.get_label()).split(":")[0].split(" ← ") for line in curves(plot(layer))]
+    assert [(int(o), int(i)) for o, i in labels] == [(int(o), int(i)) for o, i in expected]
 
 
 def test_many_curves_differ_in_colour_or_dashes():
@@ -60,16 +60,16 @@ def test_any_formula_can_be_drawn(function: str):
     assert content.getvalue().startswith(b"\x89PNG")
 
 
-def test_a_pole_leaves_the_picture_and_no_line_crosses_it():
+def test_no_line_crosses_a_pole():
     layer = Transfer(1, 1, "p/x", dtype=torch.float64)
     (line,) = curves(plot(layer, x=(-1, 1.001)))
     y = np.asarray(line.get_ydata())
-    seen = np.isfinite(y[1:]) & np.isfinite(y[:-1])
-    assert not (seen & (np.sign(y[1:]) != np.sign(y[:-1]))).any()
+    is_drawn = np.isfinite(y[1:]) & np.isfinite(y[:-1])
+    assert not (is_drawn & (np.sign(y[1:]) != np.sign(y[:-1]))).any()
     assert line.axes.get_ylim()[1] < np.nanmax(np.abs(y))
 
 
-def test_it_draws_into_axes_that_are_given_and_into_mixed_and_partial_layers():
+def test_plot_draws_mixed_and_partial_layers_into_existing_axes():
     figure = Figure()
     left, right = figure.subplots(1, 2)
     assert plot(Transfer(3, 2, ftnn.Mixed(["F12", "F03"])), ax=left) is figure
@@ -77,33 +77,33 @@ def test_it_draws_into_axes_that_are_given_and_into_mixed_and_partial_layers():
     assert [str(t.get_label())[:6] for t in right.lines if "←" in str(t.get_label())] == ["1 ← 2:"]
 
 
-def test_no_window_and_no_global_state():
+def test_plot_opens_no_window_and_changes_no_global_state():
     program = "import ftnn, sys; ftnn.inspect.plot(ftnn.nn.Transfer(2, 2, 'F12')); "
     program += "assert 'matplotlib' in sys.modules and 'matplotlib.pyplot' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.parametrize(
-    ("more", "words"),
+    ("arguments", "message"),
     [
-        ({"connections": [(3, 0)]}, r"connection \(3, 0\): there is no output 3; expected 0 to 1"),
-        ({"connections": [(0, -1)]}, r"there is no input -1; expected 0 to 2"),
-        ({"connections": [5]}, r"a pair \(output, input\) of whole numbers, not 5"),
+        ({"connections": [(3, 0)]}, r"connection \(3, 0\) has output 3; expected 0 to 1"),
+        ({"connections": [(0, -1)]}, r"has input -1; expected 0 to 2"),
+        ({"connections": [5]}, r"a pair \(output, input\) of integers, not 5"),
         ({"connections": [(0.5, 1)]}, r"not \(0.5, 1\)"),
-        ({"connections": []}, "expected 1 to 24 connections, not 0"),
-        ({"connections": [(0, 0)] * 25}, "expected 1 to 24 connections, not 25"),
+        ({"connections": []}, "expected 1 to 24 connections, got 0"),
+        ({"connections": [(0, 0)] * 25}, "expected 1 to 24 connections, got 25"),
         ({"x": (1, 1)}, r"\(low, high\), finite and low < high, not \(1, 1\)"),
         ({"x": (0, float("inf"))}, "finite"),
         ({"x": 3}, "not 3"),
     ],
 )
-def test_bad_input_is_refused(more: Any, words: str):
-    with pytest.raises(FtnnError, match=words):
-        plot(Transfer(3, 2, "F12"), **more)
+def test_invalid_arguments_of_plot_are_refused(arguments: Any, message: str):
+    with pytest.raises(FtnnError, match=message):
+        plot(Transfer(3, 2, "F12"), **arguments)
 
 
-def test_a_connection_that_is_gone_and_a_network_are_refused():
+def test_a_missing_connection_and_a_network_are_refused():
     with pytest.raises(FtnnError, match=r"there is no connection \(0, 0\)"):
         plot(Partial(3, 2, "F12", [(1, 2)]), [(0, 0)])
-    with pytest.raises(FtnnError, match=r"not Network; for a network, pass one of net\.layers"):
+    with pytest.raises(FtnnError, match=r"got Network; for a network, pass one of net\.layers"):
         plot(Network(3, [2], 1))  # pyright: ignore[reportArgumentType]

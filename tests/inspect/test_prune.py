@@ -12,8 +12,8 @@ from ftnn.nn import Network, Partial, Transfer
 from tests.inspect import oracle
 
 
-def killed(net: nn.Module, share: float = 0.9) -> nn.Module:
-    """With `p` negative on that share of the connections."""
+def kill(net: nn.Module, share: float = 0.9) -> nn.Module:
+    """Make `p` negative on a share of the connections."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for part in net.modules():
@@ -29,96 +29,96 @@ FUNCTIONS = ["F06", "rect(p)*sin(q*x + r)", "exp(rect(p)*x)", "rect(p)*x + 7", f
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-@pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 1e-6), (torch.float64, 1e-12)])
-def test_outputs_are_equal(function: Any, dtype: torch.dtype, near: float):
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-12)])
+def test_pruning_keeps_the_outputs(function: Any, dtype: torch.dtype, tolerance: float):
     for n, m, b in ((1, 1, 1), (13, 7, 5), (64, 33, 40)):
-        layer = killed(Transfer(n, m, function, dtype=dtype))
+        layer = kill(Transfer(n, m, function, dtype=dtype))
         assert isinstance(layer, Transfer)
         before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
-        small = prune(layer)
+        pruned = prune(layer)
         x = torch.randn(b, n, dtype=dtype)
         scale = layer(x).detach().abs().max().item()
-        assert (small(x) - layer(x)).detach().abs().max().item() <= near * max(1.0, scale)
-        assert isinstance(small, Partial) == bool(connections(layer).dead)
-        assert connections(small).dead == 0
-        if isinstance(small, Partial):
-            assert len(small.inputs) == n * m - connections(layer).dead
+        assert (pruned(x) - layer(x)).detach().abs().max().item() <= tolerance * max(1.0, scale)
+        assert isinstance(pruned, Partial) == bool(connections(layer).dead)
+        assert connections(pruned).dead == 0
+        if isinstance(pruned, Partial):
+            assert len(pruned.inputs) == n * m - connections(layer).dead
             torch.testing.assert_close(
-                small(x).detach().double(),
+                pruned(x).detach().double(),
                 torch.from_numpy(oracle.sums(layer, x.double().numpy())),
-                rtol=10 * near,
-                atol=10 * near * max(1.0, scale),
+                rtol=10 * tolerance,
+                atol=10 * tolerance * max(1.0, scale),
             )
         assert all(torch.equal(before[name], tensor) for name, tensor in layer.state_dict().items())
 
 
-def test_what_the_dead_sent_is_in_the_bias_and_a_bias_is_made_for_it():
+def test_constant_outputs_of_dead_connections_move_to_the_bias():
     layer = Transfer(3, 2, "exp(rect(p)*x)", bias=False, dtype=torch.float64)
     with torch.no_grad():
         layer.theta["p"].copy_(torch.tensor([[-1.0, 0.5], [-2.0, -0.5], [-3.0, -0.5]]))
-    small = prune(layer)
-    assert isinstance(small, Partial)
-    assert small.bias is not None
-    assert small.bias.tolist() == [3, 2]
-    assert small.connections.tolist() == [[1, 0]]
+    pruned = prune(layer)
+    assert isinstance(pruned, Partial)
+    assert pruned.bias is not None
+    assert pruned.bias.tolist() == [3, 2]
+    assert pruned.connections.tolist() == [[1, 0]]
     silent = Transfer(3, 2, "F06", bias=False)
     with torch.no_grad():
         silent.theta["p"].fill_(-1)
     assert prune(silent).bias is None
 
 
-def test_gradients_and_further_training_are_the_same():
+def test_a_pruned_network_trains_like_the_original():
     torch.manual_seed(0)
-    net = killed(Network(9, [8, 7], 3, "F06", "tanh", dtype=torch.float64), 0.6)
-    small = prune(net)
-    assert isinstance(small, Network)
+    net = kill(Network(9, [8, 7], 3, "F06", "tanh", dtype=torch.float64), 0.6)
+    pruned = prune(net)
+    assert isinstance(pruned, Network)
     x, y = torch.randn(40, 9, dtype=torch.float64), torch.randint(3, (40,))
-    for module in (net, small):
+    for module in (net, pruned):
         optimizer = torch.optim.SGD(module.parameters(), lr=0.05)
         for _ in range(8):
             optimizer.zero_grad()
             nn.functional.cross_entropy(module(x), y).backward()
             optimizer.step()
-    torch.testing.assert_close(small(x), net(x), rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(prune(net)(x), small(x), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(pruned(x), net(x), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(prune(net)(x), pruned(x), rtol=1e-10, atol=1e-12)
 
 
-def test_a_pruned_network_is_saved_loaded_and_pruned_again(tmp_path: Path):
-    net = killed(Network(9, [8, 7], 3, [ftnn.Mixed(["F06", "F03"], "rows"), "F06"]))
-    small = prune(net)
-    ftnn.save(small, tmp_path / "m")
+def test_a_pruned_network_can_be_saved_loaded_and_pruned_again(tmp_path: Path):
+    net = kill(Network(9, [8, 7], 3, [ftnn.Mixed(["F06", "F03"], "rows"), "F06"]))
+    pruned = prune(net)
+    ftnn.save(pruned, tmp_path / "m")
     same = ftnn.load(tmp_path / "m")
     x = torch.randn(5, 9)
-    assert torch.equal(same(x), small(x))
+    assert torch.equal(same(x), pruned(x))
     assert isinstance(same, Network)
     assert [type(layer) for layer in same.layers] == [Partial, Partial]
     again = prune(same)
-    assert torch.equal(again(x), small(x))
+    assert torch.equal(again(x), pruned(x))
     with torch.no_grad():
         same.layers[1].theta["p"][::2] = -1
     assert connections(same).dead == (len(same.layers[1].theta["p"]) + 1) // 2
     torch.testing.assert_close(prune(same)(x), same(x), rtol=1e-6, atol=1e-6)
 
 
-def test_layers_of_a_module_of_ones_own_are_replaced_where_they_are():
-    module = nn.Sequential(nn.Flatten(), nn.ModuleDict({"a": killed(Transfer(4, 4, "F06"))})["a"], nn.ReLU())
-    small = prune(module.eval())
-    assert isinstance(small[1], Partial)  # pyright: ignore[reportIndexIssue]
-    assert not small[1].training  # pyright: ignore[reportIndexIssue]
+def test_pruning_replaces_layers_inside_other_modules():
+    module = nn.Sequential(nn.Flatten(), nn.ModuleDict({"a": kill(Transfer(4, 4, "F06"))})["a"], nn.ReLU())
+    pruned = prune(module.eval())
+    assert isinstance(pruned[1], Partial)  # pyright: ignore[reportIndexIssue]
+    assert not pruned[1].training  # pyright: ignore[reportIndexIssue]
     assert type(module[1]) is Transfer
     x = torch.randn(3, 2, 2)
-    torch.testing.assert_close(small(x), module(x), rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(pruned(x), module(x), rtol=1e-6, atol=1e-7)
 
 
-def test_a_layer_with_few_dead_ones_may_stay_whole():
-    layer = killed(Transfer(20, 20, "F06"), 0.5)
+def test_least_keeps_layers_with_few_dead_connections():
+    layer = kill(Transfer(20, 20, "F06"), 0.5)
     assert type(prune(layer, least=0.9)) is Transfer
     assert type(prune(layer, least=0.1)) is Partial
-    with pytest.raises(ftnn.FtnnError, match="least=2 must be a share, from 0 to 1"):
+    with pytest.raises(ftnn.FtnnError, match="least must be a share from 0 to 1, not 2"):
         prune(layer, least=2)
 
 
-def test_nothing_dead_nothing_changed():
+def test_pruning_without_dead_connections_changes_nothing():
     net = Network(4, [3], 2, "F12")
     same = prune(net)
     assert same is not net
@@ -126,21 +126,21 @@ def test_nothing_dead_nothing_changed():
     assert torch.equal(same(torch.ones(1, 4)), net(torch.ones(1, 4)))
 
 
-def test_a_map_of_kinds_and_frozen_parameters_are_kept():
+def test_pruning_keeps_kinds_and_frozen_parameters():
     layer = Transfer(3, 2, ftnn.Mixed(["F06", "F03"], np.array([[0, 1, 0], [1, 0, 1]])))
-    killed(layer, 1.0)
+    kill(layer, 1.0)
     layer.theta["q"].requires_grad_(False)
-    small = prune(layer)
-    assert isinstance(small, Partial)
-    assert small.connections.tolist() == [[0, 1], [1, 0], [1, 2]]
-    assert set(small.constants["kind"].tolist()) == {1}
-    assert not small.theta["q"].requires_grad
-    assert small.theta["p"].requires_grad
+    pruned = prune(layer)
+    assert isinstance(pruned, Partial)
+    assert pruned.connections.tolist() == [[0, 1], [1, 0], [1, 2]]
+    assert set(pruned.constants["kind"].tolist()) == {1}
+    assert not pruned.theta["q"].requires_grad
+    assert pruned.theta["p"].requires_grad
 
 
 def test_parametrised_layers_are_refused():
     layer = Transfer(3, 2, "F06")
-    killed(layer)
+    kill(layer)
     torch.nn.utils.parametrize.register_parametrization(layer.theta, "p", nn.Identity())
     with pytest.raises(ftnn.FtnnError, match="remove_parametrizations"):
         prune(layer)

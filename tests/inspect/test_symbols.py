@@ -1,4 +1,4 @@
-"""Networks written out agree with the networks."""
+"""Networks as formulas and NumPy code match the networks."""
 
 from typing import Any
 
@@ -25,8 +25,8 @@ FUNCTIONS = [
 X = np.random.default_rng(0).normal(size=(5, 3))
 
 
-def drawn(net: nn.Module) -> nn.Module:
-    """With biases too, so that none can be forgotten."""
+def with_random_biases(net: nn.Module) -> nn.Module:
+    """`net` in float64, with biases that are not 0."""
     with torch.no_grad():
         for name, parameter in net.named_parameters():
             if name.endswith("bias"):
@@ -34,40 +34,40 @@ def drawn(net: nn.Module) -> nn.Module:
     return net.double()
 
 
-def answers(net: nn.Module, x: Any = X) -> Any:
+def outputs_of(net: nn.Module, x: Any = X) -> Any:
     with torch.no_grad():
         return net(torch.from_numpy(x)).numpy()
 
 
 def substituted(expressions: list[Any], x: Any = X) -> Any:
-    """Each expression at each sample, by SymPy itself."""
+    """Each expression at each sample, by SymPy."""
     values = [{f"x{n}": value for n, value in enumerate(row)} for row in x]
     return np.array([[float(expr.subs(row).evalf(17)) for expr in expressions] for row in values])
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=str)
-def test_every_function_is_written_out(function: Any):
+def test_networks_of_any_function_convert_to_sympy_and_numpy(function: Any):
     torch.manual_seed(1)
-    net = drawn(Network(3, [2], 2, function, "tanh"))
-    wanted = answers(net)
-    np.testing.assert_allclose(numpy(net)(X), wanted, rtol=1e-13, atol=1e-14)
-    np.testing.assert_allclose(substituted(sympy(net)), wanted, rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(from_source(net)(X), wanted, rtol=1e-13, atol=1e-14)
+    net = with_random_biases(Network(3, [2], 2, function, "tanh"))
+    expected = outputs_of(net)
+    np.testing.assert_allclose(numpy(net)(X), expected, rtol=1e-13, atol=1e-14)
+    np.testing.assert_allclose(substituted(sympy(net)), expected, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(from_source(net)(X), expected, rtol=1e-13, atol=1e-14)
 
 
 def from_source(net: nn.Module) -> Any:
-    """The function that a reader gets by running the text."""
+    """The function defined by the source code."""
     namespace: dict[str, Any] = {}
     exec(numpy(net).source, namespace)
     return namespace["network"]
 
 
 @pytest.mark.parametrize("activation", ["logistic", "relu", "tanh"])
-def test_depth_activations_and_several_outputs(activation: Any):
+def test_deep_networks_with_several_outputs_convert(activation: Any):
     torch.manual_seed(0)
-    net = drawn(Network(3, [2, 3, 2], 4, ["F09", "F12", "F16"], activation))
-    np.testing.assert_allclose(numpy(net)(X), answers(net), rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(substituted(sympy(net)), answers(net), rtol=1e-11, atol=1e-13)
+    net = with_random_biases(Network(3, [2, 3, 2], 4, ["F09", "F12", "F16"], activation))
+    np.testing.assert_allclose(numpy(net)(X), outputs_of(net), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(substituted(sympy(net)), outputs_of(net), rtol=1e-11, atol=1e-13)
     assert len(latex(net)) == 4
 
 
@@ -84,20 +84,20 @@ def test_depth_activations_and_several_outputs(activation: Any):
         lambda: nn.Sequential(nn.Flatten(), Network(3, [2], 1, "F08"), nn.Identity(), nn.Tanh()),
     ],
 )
-def test_layers_and_sequences_are_written_out(make: Any):
+def test_layers_and_sequences_convert(make: Any):
     torch.manual_seed(0)
-    net = drawn(make())
-    np.testing.assert_allclose(numpy(net)(X), answers(net), rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(from_source(net)(X), answers(net), rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(substituted(sympy(net)), answers(net), rtol=1e-12, atol=1e-14)
+    net = with_random_biases(make())
+    np.testing.assert_allclose(numpy(net)(X), outputs_of(net), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(from_source(net)(X), outputs_of(net), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(substituted(sympy(net)), outputs_of(net), rtol=1e-12, atol=1e-14)
 
 
-def test_parameters_of_float32_are_kept_exactly():
+def test_float32_parameters_are_exact():
     net = Network(3, [2], 1, "F12")
-    np.testing.assert_allclose(numpy(net)(X), answers(net.double()), rtol=1e-14)
+    np.testing.assert_allclose(numpy(net)(X), outputs_of(net.double()), rtol=1e-14)
 
 
-def test_what_is_dead_is_not_written():
+def test_dead_connections_are_omitted():
     layer = Transfer(3, 1, "F06")
     with torch.no_grad():
         layer.theta["p"].copy_(torch.tensor([[-1.0], [0.5], [-1.0]]))
@@ -118,42 +118,40 @@ def test_digits_round_every_number():
     assert "x_{1}" in latex(layer)[0]
     assert "1.23456" in str(sympy(layer)[0])
     net = Network(2, [3], 1, "F10", "logistic")
-    for found in sympy(net, digits=2)[0].atoms(library.Float):
-        assert float(f"{float(found):.1e}") == float(found)  # also what SymPy computed on the way
+    for number in sympy(net, digits=2)[0].atoms(library.Float):
+        assert float(f"{float(number):.1e}") == float(number)  # also numbers that SymPy computed
     for wrong in (0, 18):
-        with pytest.raises(FtnnError, match=f"digits={wrong} must be from 1 to 17"):
+        with pytest.raises(FtnnError, match=f"digits must be from 1 to 17, or None for all, not {wrong}"):
             sympy(layer, digits=wrong)
 
 
-def test_samples_come_in_any_shape_and_number(monkeypatch: pytest.MonkeyPatch):
-    net = drawn(Network(3, [2], 2, "F12"))
-    written = numpy(net)
-    monkeypatch.setattr("ftnn.inspect._symbols.ROWS", 4)
+def test_a_numpy_network_takes_any_batch_shape(monkeypatch: pytest.MonkeyPatch):
+    net = with_random_biases(Network(3, [2], 2, "F12"))
+    converted = numpy(net)
+    monkeypatch.setattr("ftnn.inspect._expressions.ROWS", 4)
     x = np.random.default_rng(1).normal(size=(3, 5, 3))
-    np.testing.assert_allclose(written(x), answers(net, x), rtol=1e-12)
-    assert written(x[0, 0]).shape == (2,)
-    assert written(np.zeros((0, 3))).shape == (0, 2)
-    with pytest.raises(ShapeError, match=r"\(…, 3\); it has \(2, 4\)"):
-        written(np.zeros((2, 4)))
+    np.testing.assert_allclose(converted(x), outputs_of(net, x), rtol=1e-12)
+    assert converted(x[0, 0]).shape == (2,)
+    assert converted(np.zeros((0, 3))).shape == (0, 2)
+    with pytest.raises(ShapeError, match=r"\(…, 3\), not \(2, 4\)"):
+        converted(np.zeros((2, 4)))
 
 
-def test_what_no_reader_could_take_is_refused_before_it_is_written():
-    with pytest.raises(
-        FtnnError, match=r"this Network would have [0-9,]+ operations.*at most 5,000 are allowed"
-    ):
+def test_networks_too_large_to_convert_are_refused_quickly():
+    with pytest.raises(FtnnError, match=r"this Network would have [0-9,]+ operations.*the limit is 5,000"):
         sympy(Network(784, [128, 128], 10, "F12"))
     with pytest.raises(FtnnError, match=r"about \de\+\d+ operations"):
         latex(Network(20, [20] * 9, 1, "F04"))
-    with pytest.raises(FtnnError, match="at most 200,000 are allowed"):
+    with pytest.raises(FtnnError, match="the limit is 200,000"):
         numpy(Network(784, [128], 10, "F12"))
-    deep = drawn(Network(3, [6] * 4, 2, "F03"))  # far too long without sharing, short with it
-    with pytest.raises(FtnnError, match="at most 5,000 are allowed"):
+    deep = with_random_biases(Network(3, [6] * 4, 2, "F03"))  # too large unless shared parts count once
+    with pytest.raises(FtnnError, match="the limit is 5,000"):
         sympy(deep)
-    np.testing.assert_allclose(numpy(deep)(X), answers(deep), rtol=1e-11, atol=1e-14)
+    np.testing.assert_allclose(numpy(deep)(X), outputs_of(deep), rtol=1e-11, atol=1e-14)
 
 
-def test_what_cannot_be_written_is_refused_by_name():
-    with pytest.raises(FtnnError, match="a Softmax cannot be written out; expected one of Transfer, Partial"):
+def test_modules_that_cannot_be_converted_are_refused():
+    with pytest.raises(FtnnError, match="cannot convert a Softmax; expected one of Transfer, Partial"):
         sympy(nn.Sequential(Transfer(2, 2, "F12"), nn.Softmax(-1)))
     with pytest.raises(FtnnError, match="Memory layer"):
         numpy(MemoryNetwork(2, 2, 2))

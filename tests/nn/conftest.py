@@ -1,4 +1,4 @@
-"""What tests of modules share."""
+"""Fixtures for tests of modules."""
 
 from pathlib import Path
 
@@ -11,6 +11,6 @@ from tests.nn.models import WAVE
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A small file that may be damaged."""
+    """A small model file."""
     ftnn.save(Transfer(3, 2, WAVE), tmp_path / "model.ftnn")
     return tmp_path / "model.ftnn"

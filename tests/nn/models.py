@@ -1,4 +1,4 @@
-"""Modules to be saved, and files to be damaged."""
+"""Modules to save, and tools to inspect and damage model files."""
 
 import json
 from collections import OrderedDict
@@ -73,9 +73,9 @@ def metadata_of(path: Path) -> dict[str, str]:
 def rewrite(
     path: Path, description: Any = None, tensors: dict[str, Tensor] | None = None, **metadata: str
 ) -> None:
-    """Write the file again with other content and a digest that fits, as one who knows the format can."""
-    old, kept = parts(path)
-    tensors = kept if tensors is None else tensors
+    """Rewrite the file with other content and a matching digest, like an attacker who knows the format."""
+    old, old_tensors = parts(path)
+    tensors = old_tensors if tensors is None else tensors
     text = old["model"] if description is None else description
     text = text if isinstance(text, str) else json.dumps(text)
     new = {**old, "model": text, "digest": _digest(text + old.get("notes", ""), tensors), **metadata}

@@ -1,4 +1,4 @@
-"""Model files that are not what was saved are refused, and say why."""
+"""Damaged and forged model files are refused with a reason."""
 
 import errno
 import json
@@ -21,12 +21,12 @@ import ftnn
 from ftnn import Mixed
 from ftnn.errors import FtnnError, ModelFileError
 from ftnn.nn import Network, Transfer
-from ftnn.nn._safetensors import MOST_TENSORS
+from ftnn.nn._safetensors import MAX_TENSORS
 from ftnn.nn._safetensors import digest as _digest
 from tests.nn.models import WAVE, broken_by, metadata_of, parts, refused, rewrite
 
 
-def test_a_file_cut_short_anywhere_is_refused(model: Path):
+def test_a_truncated_file_is_refused(model: Path):
     content = model.read_bytes()
     places = {*range(0, len(content), 7), *range(20), *range(len(content) - 20, len(content))}
     for place in sorted(places):
@@ -34,12 +34,12 @@ def test_a_file_cut_short_anywhere_is_refused(model: Path):
         refused(model)
 
 
-def test_a_file_with_bytes_behind_it_is_refused(model: Path):
+def test_a_file_with_trailing_bytes_is_refused(model: Path):
     model.write_bytes(model.read_bytes() + b"\0")
     refused(model)
 
 
-def test_a_flipped_bit_anywhere_is_refused(model: Path):
+def test_a_file_with_a_flipped_bit_is_refused(model: Path):
     content = model.read_bytes()
     for place in range(0, len(content), 3):
         changed = bytearray(content)
@@ -50,7 +50,7 @@ def test_a_flipped_bit_anywhere_is_refused(model: Path):
 
 @dataclass(frozen=True)
 class Material:
-    """What the fuzz tests change: a layer's file, and a network's description and tensors."""
+    """Material for the fuzz tests: a layer's file, and a network's description and tensors."""
 
     path: Path
     content: bytes
@@ -76,9 +76,7 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
 
 
 @given(data=st.data())
-def test_whatever_is_done_to_its_bytes_a_file_is_refused_or_loads_whole(
-    data: st.DataObject, material: Material
-):
+def test_a_file_with_arbitrary_changes_is_refused_or_loads_unchanged(data: st.DataObject, material: Material):
     content = bytearray(material.content)
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(content)))
@@ -94,16 +92,16 @@ def test_whatever_is_done_to_its_bytes_a_file_is_refused_or_loads_whole(
 
 
 @given(data=st.data())
-def test_whatever_a_description_says_a_file_is_refused_or_loads(data: st.DataObject, material: Material):
-    # With a digest that fits, so that the description itself must stand the test.
+def test_a_file_with_an_arbitrary_description_is_refused_or_loads(data: st.DataObject, material: Material):
+    # With a matching digest, so that the description itself is checked.
     described = json.loads(material.description)
     for _ in range(data.draw(st.integers(1, 3))):
-        found: Any = data.draw(st.sampled_from(list(places(described)) or [({"type": None}, "type")]))
-        holder, key = found
+        place: Any = data.draw(st.sampled_from(list(places(described)) or [({"type": None}, "type")]))
+        container, key = place
         if data.draw(st.booleans()):
-            holder[key] = data.draw(JSON)
+            container[key] = data.draw(JSON)
         else:
-            holder.pop(key)
+            container.pop(key)
     text = json.dumps(described)
     metadata = {"format": "ftnn", "version": "1", "model": text, "digest": _digest(text, material.tensors)}
     try:
@@ -114,7 +112,7 @@ def test_whatever_a_description_says_a_file_is_refused_or_loads(data: st.DataObj
 
 
 def places(value: Any) -> Any:
-    """(holder, key) of everything inside."""
+    """(container, key) of every nested value."""
     for key, inner in list(value.items() if isinstance(value, dict) else enumerate(value)):
         yield value, key
         if isinstance(inner, dict | list):
@@ -147,7 +145,7 @@ JSON = st.recursive(
 )
 
 
-def test_missing_files_directories_and_other_kinds_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_files_that_are_not_models_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert "there is no file" in refused(tmp_path / "nowhere")
     assert "Is a directory" in refused(tmp_path)
     for name, content in (
@@ -158,9 +156,9 @@ def test_missing_files_directories_and_other_kinds_are_named(tmp_path: Path, mon
         ("pickle", pickle.dumps({"theta.p": 1})),
     ):
         (tmp_path / name).write_bytes(content)
-        refused(tmp_path / name, "is not a whole model file")
+        refused(tmp_path / name, "is not a valid model file")
     torch.save(Transfer(3, 2, "F12").state_dict(), tmp_path / "torch")
-    refused(tmp_path / "torch", "is not a whole model file")
+    refused(tmp_path / "torch", "is not a valid model file")
     with monkeypatch.context() as patch:
         patch.setattr(Path, "read_bytes", broken_by(PermissionError(errno.EACCES, "Permission denied")))
         refused(tmp_path / "text", "cannot read", "Permission denied")
@@ -168,7 +166,7 @@ def test_missing_files_directories_and_other_kinds_are_named(tmp_path: Path, mon
         ftnn.load("a\0b")
 
 
-def test_a_safetensors_file_of_something_else_is_refused(tmp_path: Path):
+def test_a_safetensors_file_without_a_model_is_refused(tmp_path: Path):
     path = tmp_path / "other"
     for metadata in (None, {"format": "pt"}, {"format": "ftnn"}, {"format": "ftnn", "version": "one"}):
         path.write_bytes(safetensors.torch.save({"a": torch.zeros(2)}, metadata))
@@ -176,13 +174,13 @@ def test_a_safetensors_file_of_something_else_is_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize("version", ["2", "10", "999999999"])
-def test_a_newer_version_is_refused_with_both_numbers(model: Path, version: str):
+def test_a_newer_format_version_is_refused(model: Path, version: str):
     rewrite(model, version=version)
-    refused(model, f"the format version {version}, from a newer ftnn", "up to 1")
+    refused(model, f"has format version {version}, from a newer ftnn", "up to 1")
 
 
 @pytest.mark.parametrize("version", ["0", "-1", "1.0", "", "¹", "9" * 5000])
-def test_a_version_that_is_none_is_refused(model: Path, version: str):
+def test_an_invalid_format_version_is_refused(model: Path, version: str):
     rewrite(model, version=version)
     refused(model, "not a model that ftnn.save wrote")
 
@@ -192,10 +190,10 @@ def test_a_changed_formula_is_refused(model: Path):
     changed = metadata["model"].replace("sin", "cos")
     assert changed != metadata["model"]
     model.write_bytes(safetensors.torch.save(tensors, {**metadata, "model": changed}))
-    refused(model, "was changed after it was saved")
+    refused(model, "is damaged: its digest does not match")
 
 
-def test_a_changed_range_or_parameter_is_refused(model: Path):
+def test_changed_ranges_and_tensors_are_refused(model: Path):
     metadata, tensors = parts(model)
     for content in (
         safetensors.torch.save(tensors, {**metadata, "model": metadata["model"].replace("0.1", "0.2")}),
@@ -206,26 +204,26 @@ def test_a_changed_range_or_parameter_is_refused(model: Path):
         safetensors.torch.save(tensors, {k: v for k, v in metadata.items() if k != "model"}),
     ):
         model.write_bytes(content)
-        refused(model, "was changed after it was saved")
+        refused(model, "is damaged: its digest does not match")
 
 
 @pytest.mark.parametrize(
     ("formula", "message"),
     [
-        ("p*x" + " " * 3998, "4001 characters; at most 4000"),
-        (" + ".join(["a*sin(b*x) + c*x*v"] * 40), "nodes; at most 400"),
+        ("p*x" + " " * 3998, "4001 characters; the limit is 4000"),
+        (" + ".join(["a*sin(b*x) + c*x*v"] * 40), "nodes; the limit is 400"),
         ("9**9**9**9*x*a*b*c*v", "too large"),
-        ("__import__('os').system('true')", "only a named function can be called"),
+        ("__import__('os').system('true')", "only a function can be called, by its name"),
         ("x.__class__", "attribute access"),
-        ("(lambda: x)()", "only a named function can be called"),
+        ("(lambda: x)()", "only a function can be called, by its name"),
         ("a*x)", "not a formula"),
         ("", "empty"),
         ("(" * 3000, "not a formula"),
-        ("a*b*c*v", "no x"),
+        ("a*b*c*v", "does not use x"),
         ("a*x*C + b*c*v", "use ftnn.nn.Memory"),
     ],
 )
-def test_a_malicious_formula_is_refused_even_with_a_digest_that_fits(model: Path, formula: str, message: str):
+def test_an_invalid_formula_is_refused_even_with_a_matching_digest(model: Path, formula: str, message: str):
     described = json.loads(metadata_of(model)["model"])
     described["function"]["formula"] = formula
     rewrite(model, described)
@@ -235,25 +233,28 @@ def test_a_malicious_formula_is_refused_even_with_a_digest_that_fits(model: Path
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"in_features": 4}, "constants.v has the shape (3, 2), but the description says (4, 2)"),
-        ({"in_features": 10**9, "out_features": 10**9}, "has the shape"),  # and no memory is taken for it
+        ({"in_features": 4}, "constants.v has shape (3, 2), but the description says (4, 2)"),
+        ({"in_features": 10**9, "out_features": 10**9}, "has shape"),  # takes no memory
         ({"in_features": 10**30}, ""),
-        ({"in_features": -1}, "in_features must be a whole number"),
+        ({"in_features": -1}, "in_features must be a positive integer"),
         ({"in_features": "3"}, "'in_features' should be of type int"),
-        ({"in_features": True}, "in_features must be a whole number"),
+        ({"in_features": True}, "in_features must be a positive integer"),
         ({"out_features": None}, "'out_features' should be of type int"),
-        ({"bias": False}, "bias belongs to nothing in the description"),
+        ({"bias": False}, "bias is not in the description"),
         ({"bias": "yes"}, "'bias' should be of type bool"),
-        ({"backend": "gpu"}, "backend='gpu' is not known"),
-        ({"type": "Conv2d"}, "the type 'Conv2d' is not known; known are Transfer, Memory"),
+        ({"backend": "gpu"}, "unknown backend 'gpu'"),
+        ({"type": "Conv2d"}, "unknown type 'Conv2d'; expected one of Transfer, Memory"),
         ({"type": ["Transfer"]}, "'type' should be of type str"),
         ({"type": "Memory", "through_time": True}, "has no C"),
         ({"function": []}, "'function' should be of type dict"),
-        ({"function": {"formula": "p*x", "init": {}, "constants": {}}}, "belongs to nothing"),
+        ({"function": {"formula": "p*x", "init": {}, "constants": {}}}, "is not in the description"),
         ({"function": {"formula": 5, "init": {}, "constants": {}}}, "'formula' should be of type str"),
         ({"function": {"formula": "a*x", "init": [], "constants": {}}}, "'init' should be of type dict"),
         ({"function": {"formula": "a*x", "init": {"a": 5}, "constants": {}}}, "must be (low, high)"),
-        ({"function": {"formula": "a*x", "init": {"a": [math.nan, 1]}, "constants": {}}}, "must be finite"),
+        (
+            {"function": {"formula": "a*x", "init": {"a": [math.nan, 1]}, "constants": {}}},
+            "finite and low ≤ high",
+        ),
         ({"function": {"formula": "a*x", "init": {"a": [0, 10**400]}, "constants": {}}}, ""),
         ({"function": {"formula": "a*x", "init": {}, "constants": {"a": [1]}}}, "no parameter"),
         ({"mixed": "F12"}, "'mixed' should be of type list"),
@@ -264,9 +265,9 @@ def test_a_malicious_formula_is_refused_even_with_a_digest_that_fits(model: Path
         ({"mixed": [{"formula": "p*x", "init": {}, "constants": {}}] * 2}, "integer array"),
     ],
 )
-def test_a_description_that_says_something_else_is_refused(model: Path, change: dict[str, Any], message: str):
+def test_an_inconsistent_description_is_refused(model: Path, change: dict[str, Any], message: str):
     rewrite(model, json.loads(metadata_of(model)["model"]) | change)
-    refused(model, "holds no model that this version can build", message)
+    refused(model, "has no model that this version can build", message)
 
 
 @pytest.mark.parametrize(
@@ -293,9 +294,9 @@ def test_a_description_that_says_something_else_is_refused(model: Path, change: 
     ],
     ids=lambda text: text[:40],
 )
-def test_a_description_that_is_none_is_refused(model: Path, text: str):
+def test_an_invalid_description_is_refused(model: Path, text: str):
     rewrite(model, text)
-    refused(model, "holds no model that this version can build")
+    refused(model, "has no model that this version can build")
 
 
 def test_the_backends_of_a_network_are_checked(tmp_path: Path):
@@ -303,7 +304,7 @@ def test_the_backends_of_a_network_are_checked(tmp_path: Path):
     ftnn.save(Network(3, [2], 2), path)
     described = json.loads(metadata_of(path)["model"])
     rewrite(path, described | {"backends": [["auto"]]})
-    refused(path, "the backend ['auto'] is not known; known are auto, reference, cpu")
+    refused(path, "unknown backend ['auto']; expected one of auto, reference, cpu")
     rewrite(path, described | {"backends": []})
     refused(path)
 
@@ -311,15 +312,11 @@ def test_the_backends_of_a_network_are_checked(tmp_path: Path):
 @pytest.mark.parametrize(
     "dtype", [torch.int64, torch.uint8, torch.bool, torch.complex64, torch.float8_e4m3fn, torch.float8_e5m2]
 )
-def test_tensors_that_no_layer_computes_with_are_refused(model: Path, dtype: torch.dtype):
+def test_tensors_of_unsupported_dtypes_are_refused(model: Path, dtype: torch.dtype):
     _, tensors = parts(model)
     for name in tensors:
         rewrite(model, tensors=tensors | {name: tensors[name].to(dtype)})
-        refused(
-            model,
-            name,
-            "in which no layer computes; expected one of torch.bfloat16, torch.float16",
-        )
+        refused(model, name, "; expected one of torch.bfloat16, torch.float16")
 
 
 def test_tensors_of_different_dtypes_in_one_layer_are_refused(model: Path):
@@ -328,27 +325,25 @@ def test_tensors_of_different_dtypes_in_one_layer_are_refused(model: Path):
     refused(model, "tensors of different dtypes")
 
 
-def test_tensors_of_another_shape_are_refused(model: Path):
+def test_tensors_of_the_wrong_shape_are_refused(model: Path):
     _, tensors = parts(model)
     for wrong in (torch.zeros(2, 3), torch.zeros(3, 2, 1), torch.zeros(()), torch.zeros(0, 2)):
         rewrite(model, tensors=tensors | {"theta.b": wrong})
-        refused(model, "theta.b has the shape")
+        refused(model, "theta.b has shape")
 
 
-def test_every_refusal_is_an_ftnn_error_and_a_value_error():
+def test_a_model_file_error_is_an_ftnn_error_and_a_value_error():
     assert issubclass(ModelFileError, FtnnError)
     assert issubclass(ModelFileError, ValueError)
 
 
-def test_more_tensors_than_any_model_has_are_refused_before_one_is_read(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_too_many_tensors_are_refused_before_any_is_read(model: Path, monkeypatch: pytest.MonkeyPatch):
     content = model.read_bytes()
     size = int.from_bytes(content[:8], "little")
     header, data = json.loads(content[8 : 8 + size]), content[8 + size :]
-    header |= {f"t{n}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for n in range(MOST_TENSORS)}
+    header |= {f"t{n}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for n in range(MAX_TENSORS)}
     written = json.dumps(header).encode()
-    hidden = written.replace(b'"data_offsets"', b'"data\\u005foffsets"')  # the same, to a parser
+    hidden = written.replace(b'"data_offsets"', b'"data\\u005foffsets"')  # the same to a parser
     parsed: list[int] = []
     loads = json.loads
 
@@ -361,28 +356,26 @@ def test_more_tensors_than_any_model_has_are_refused_before_one_is_read(
     for text, times in ((written, 0), (hidden, 1)):
         parsed.clear()
         model.write_bytes(len(text).to_bytes(8, "little") + text + data)
-        refused(model, f"it has {len(header) - 1} tensors; at most {MOST_TENSORS} are allowed")
+        refused(model, f"it has {len(header) - 1} tensors; the limit is {MAX_TENSORS}")
         assert len(parsed) == times
 
 
-def test_a_module_of_more_tensors_than_can_be_loaded_is_not_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("ftnn.nn._files.MOST_TENSORS", 4)
+def test_a_module_with_too_many_tensors_to_load_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ftnn.nn._files.MAX_TENSORS", 4)
     ftnn.save(nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1)), tmp_path / "m")
-    with pytest.raises(ModelFileError, match="cannot be saved: it has 5 tensors; at most 4 are allowed"):
+    with pytest.raises(ModelFileError, match="cannot be saved: it has 5 tensors; the limit is 4"):
         ftnn.save(
             nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1), nn.Linear(1, 1, bias=False)), tmp_path / "m"
         )
 
 
 @pytest.mark.parametrize("path", [None, 5, 1.5, [], {}, object(), torch.zeros(2)])
-def test_what_is_no_path_is_named(path: Any):
+def test_an_invalid_path_is_refused(path: Any):
     with pytest.raises(ModelFileError, match="is not a path"):
         ftnn.load(path)
 
 
-def test_a_pipe_is_refused_rather_than_waited_for(tmp_path: Path):
+def test_loading_a_pipe_is_refused_without_waiting(tmp_path: Path):
     os.mkfifo(tmp_path / "pipe")
     assert "it is not a file" in refused(tmp_path / "pipe")
 

@@ -1,4 +1,4 @@
-"""A formula may use any name, also one that every torch module has already."""
+"""A formula may use any name, even one that every torch module has already."""
 
 import copy
 import io
@@ -55,7 +55,7 @@ as_both = pytest.mark.parametrize("maker", MAKERS, ids=["parameter", "constant"]
 
 
 def oracle(layer: ftnn.nn.Transfer, x: Tensor = X) -> Tensor:
-    """Entry by entry, by the function's own NumPy evaluation."""
+    """The output, by the function's NumPy evaluation."""
     function = layer.function
     values = {
         n: layer.matrix(n).detach().double().numpy() for n in (*function.parameters, *function.constants)
@@ -81,19 +81,19 @@ def different(layer: ftnn.nn.Transfer) -> ftnn.nn.Transfer:
 
 @each_name
 @as_both
-def test_a_layer_computes_whatever_its_names_are(name: str, maker: Maker):
+def test_a_layer_computes_with_any_parameter_name(name: str, maker: Maker):
     layer = maker(name)
     assert_computes(layer)
     layer(X).sum().backward()
-    for found in layer.parameters():
-        assert found.grad is not None
-        assert found.grad.abs().sum() > 0
+    for parameter in layer.parameters():
+        assert parameter.grad is not None
+        assert parameter.grad.abs().sum() > 0
     assert name in repr(layer)
 
 
 @each_name
 @as_both
-def test_the_keys_are_the_names(name: str, maker: Maker):
+def test_state_dict_keys_are_the_parameter_names(name: str, maker: Maker):
     layer = maker(name)
     constants = {f"constants.{n}" for n in layer.function.constants}
     assert set(layer.state_dict()) == {"bias", *(f"theta.{n}" for n in layer.function.parameters), *constants}
@@ -105,16 +105,16 @@ def test_the_keys_are_the_names(name: str, maker: Maker):
 @each_name
 @as_both
 @pytest.mark.parametrize("assign", [False, True])
-def test_a_state_dict_is_loaded_back(name: str, maker: Maker, assign: bool):
+def test_a_state_dict_round_trips(name: str, maker: Maker, assign: bool):
     layer = maker(name)
     other = different(layer)
     assert not torch.equal(other.matrix(name), layer.matrix(name))
-    held = other.theta if name in other.theta else other.constants
-    flag = held.training
+    matrices = other.theta if name in other.theta else other.constants
+    flag = matrices.training
     other.load_state_dict(layer.state_dict(), assign=assign)
     for key, value in layer.state_dict().items():
         assert torch.equal(other.state_dict()[key], value), key
-    assert held.training is flag  # the module's own flag was left alone
+    assert matrices.training is flag
     assert {n for n, _ in other.named_parameters()} == {n for n, _ in layer.named_parameters()}
     assert all(p.requires_grad for p in other.parameters())
     assert_computes(other)
@@ -122,7 +122,7 @@ def test_a_state_dict_is_loaded_back(name: str, maker: Maker, assign: bool):
 
 @each_name
 @as_both
-def test_copies_and_pickles_are_equal_and_apart(name: str, maker: Maker):
+def test_copies_and_pickles_are_equal_and_independent(name: str, maker: Maker):
     layer = maker(name)
     buffer = io.BytesIO()
     torch.save(layer, buffer)
@@ -140,7 +140,7 @@ def test_copies_and_pickles_are_equal_and_apart(name: str, maker: Maker):
 
 @each_name
 @as_both
-def test_modes_dtypes_and_freezing_reach_every_matrix(name: str, maker: Maker):
+def test_modes_dtypes_and_freezing_apply_to_every_matrix(name: str, maker: Maker):
     layer = maker(name)
     assert layer.eval().training is False
     assert layer.train().training is True
@@ -155,19 +155,19 @@ def test_modes_dtypes_and_freezing_reach_every_matrix(name: str, maker: Maker):
 
 
 @each_name
-def test_an_optimizer_moves_it(name: str):
+def test_an_optimizer_updates_a_parameter_of_any_name(name: str):
     layer = make(name)
     before = layer.matrix(name).detach().clone()
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     layer(X).square().sum().backward()
-    wanted = before - 0.1 * layer.theta[name].grad.T  # pyright: ignore[reportOptionalMemberAccess]
+    expected = before - 0.1 * layer.theta[name].grad.T  # pyright: ignore[reportOptionalMemberAccess]
     optimizer.step()
-    torch.testing.assert_close(layer.matrix(name).detach(), wanted)
+    torch.testing.assert_close(layer.matrix(name).detach(), expected)
 
 
 @each_name
 @as_both
-def test_functional_call_takes_its_place_for_one_call(name: str, maker: Maker):
+def test_functional_call_replaces_the_tensors_for_one_call(name: str, maker: Maker):
     layer = maker(name)
     other = different(layer)
     before = layer(X)
@@ -176,7 +176,7 @@ def test_functional_call_takes_its_place_for_one_call(name: str, maker: Maker):
 
 
 @each_name
-def test_it_is_drawn_anew_reproducibly(name: str):
+def test_resetting_a_parameter_of_any_name_is_reproducible(name: str):
     layer = make(name)
     layer.reset_parameters(torch.Generator().manual_seed(3))
     first = layer.matrix(name).detach().clone()
@@ -188,7 +188,7 @@ def test_it_is_drawn_anew_reproducibly(name: str):
 
 @each_name
 @as_both
-def test_it_is_saved_and_loaded(name: str, maker: Maker, tmp_path: Path):
+def test_a_parameter_of_any_name_is_saved_and_loaded(name: str, maker: Maker, tmp_path: Path):
     layer = different(maker(name))
     ftnn.save(layer, tmp_path / "model")
     other = ftnn.load(tmp_path / "model")
@@ -225,8 +225,8 @@ def test_a_parameter_can_be_parametrised(name: str):
 
 
 @pytest.mark.parametrize("name", TAKEN)
-def test_what_torch_cannot_parametrise_is_refused_and_stays_whole(name: str):
-    # torch would put a property of that name on the module's class, and break the module.
+def test_a_name_that_torch_cannot_parametrise_is_refused_without_side_effects(name: str):
+    # torch would add a property of that name to the module's class, and break the module.
     layer = make(name)
     before = layer(X)
     with pytest.raises((AttributeError, TypeError)):
@@ -235,7 +235,7 @@ def test_what_torch_cannot_parametrise_is_refused_and_stays_whole(name: str):
     assert set(layer.state_dict()) == {"bias", f"theta.{name}", "theta.k"}
 
 
-def test_only_parameters_and_tensors_are_assigned_to_matrices():
+def test_only_parameters_can_be_assigned_to_a_parameter_matrix():
     layer = make("p")
     layer.theta.p = nn.Parameter(torch.ones(3, 2))
     assert torch.equal(layer.matrix("p"), torch.ones(2, 3))
@@ -245,7 +245,7 @@ def test_only_parameters_and_tensors_are_assigned_to_matrices():
     assert torch.equal(layer.matrix("p"), torch.ones(2, 3))
 
 
-def test_matrices_are_a_small_mapping():
+def test_matrices_behave_like_a_mapping():
     theta = ftnn.nn.Transfer(3, 2, "F12").theta
     assert list(theta) == ["p", "q", "r"]
     assert len(theta) == 3

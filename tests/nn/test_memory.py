@@ -1,4 +1,4 @@
-"""Connections that remember, against the paper's equations written out as loops."""
+"""`Memory`, against the paper's equations written as loops."""
 
 import copy
 import math
@@ -24,7 +24,7 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 
 
 def make(function: Any = "memory", **options: Any) -> Memory:
-    """A layer with parameters large enough that what is remembered matters."""
+    """A layer with parameters large enough for the memory to matter."""
     layer = Memory(N, M, function, dtype=torch.float64, **options)
     for number, parameter in enumerate(layer.parameters()):
         parameter.data.copy_(random(*parameter.shape, seed=10 + number))
@@ -63,7 +63,7 @@ def step(formula: str, x: Tensor, C: Tensor, p: Tensor, q: Tensor, r: Tensor) ->
 
 
 def unrolled(formula: str, x: Tensor, cell: Tensor, values: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Plain torch over (batch, out, in), which autograd differentiates through all of time."""
+    """Plain torch over (batch, out, in), for autograd through all time steps."""
     outs = list[Tensor]()
     for now in x:
         unused = {name: now for name in "pqr" if name not in values}
@@ -74,21 +74,21 @@ def unrolled(formula: str, x: Tensor, cell: Tensor, values: dict[str, Tensor]) -
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("through_time", [True, False])
-def test_outputs_and_state_are_those_of_the_papers_equations(bias: bool, through_time: bool):
+def test_outputs_and_state_match_the_papers_equations(bias: bool, through_time: bool):
     layer = make(bias=bias, through_time=through_time)
     x, start = random(T, B, N), random(B, M, N, seed=1)
-    for given in (None, start):
-        y, state = layer(x, given)
-        begin = np.zeros((B, M, N)) if given is None else given.numpy()
-        wanted_y, wanted_state = by_the_paper(layer, x.numpy(), begin)
+    for initial in (None, start):
+        y, state = layer(x, initial)
+        begin = np.zeros((B, M, N)) if initial is None else initial.numpy()
+        expected_y, expected_state = by_the_paper(layer, x.numpy(), begin)
         assert y.shape == (T, B, M)
         assert state.shape == (B, M, N)  # a signal for every connection
-        np.testing.assert_allclose(y.detach().numpy(), wanted_y, rtol=1e-12, atol=1e-13)
-        np.testing.assert_allclose(state.detach().numpy(), wanted_state, rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(y.detach().numpy(), expected_y, rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(state.detach().numpy(), expected_state, rtol=1e-12, atol=1e-13)
 
 
-def test_the_one_step_derivative_is_the_papers():
-    # ∂F/∂p = F'·x, ∂F/∂q = F'·C_{t-1}, ∂F/∂r = F', ∂F/∂x = F'·p with F' = 1 - F², and C_{t-1} taken as given.
+def test_the_one_step_derivative_matches_the_papers():
+    # ∂F/∂p = F'·x, ∂F/∂q = F'·C_{t-1}, ∂F/∂r = F', ∂F/∂x = F'·p with F' = 1 - F², and C_{t-1} constant.
     layer = make(through_time=False)
     x, start, delta = random(T, B, N).requires_grad_(), random(B, M, N, seed=1), random(T, B, M, seed=2)
     p, q, r = numbers(layer)
@@ -101,59 +101,59 @@ def test_the_one_step_derivative_is_the_papers():
                     before = cell[b, i, j]
                     now = float(x.detach()[t, b, j])
                     cell[b, i, j] = math.tanh(p[i, j] * now + q[i, j] * before + r[i, j])
-                    sent = float(delta[t, b, i]) * (1 - cell[b, i, j] ** 2)
-                    by_p[i, j] += sent * now
-                    by_q[i, j] += sent * before
-                    by_r[i, j] += sent
-                    by_x[t, b, j] += sent * p[i, j]
+                    error = float(delta[t, b, i]) * (1 - cell[b, i, j] ** 2)
+                    by_p[i, j] += error * now
+                    by_q[i, j] += error * before
+                    by_r[i, j] += error
+                    by_x[t, b, j] += error * p[i, j]
     y, _ = layer(x, start.requires_grad_())
     y.backward(delta)
-    for name, wanted in (("p", by_p), ("q", by_q), ("r", by_r)):
+    for name, expected in (("p", by_p), ("q", by_q), ("r", by_r)):
         grad = layer.theta[name].grad
         assert grad is not None
-        np.testing.assert_allclose(grad.T.numpy(), wanted, rtol=1e-11)
+        np.testing.assert_allclose(grad.T.numpy(), expected, rtol=1e-11)
     assert x.grad is not None
     np.testing.assert_allclose(x.grad.numpy(), by_x, rtol=1e-11)
     assert layer.bias is not None
     torch.testing.assert_close(layer.bias.grad, delta.sum((0, 1)))
-    assert start.grad is None  # the past is given
+    assert start.grad is None  # the previous values are constant
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
-def test_through_time_gradients_are_those_of_autograd_through_all_steps(formula: str):
+def test_through_time_gradients_match_autograd_through_all_steps(formula: str):
     layer = make(formula, bias=False, through_time=True)
     x, start = random(T, B, N).requires_grad_(), random(B, M, N, seed=1).requires_grad_()
     weight, weight_of_state = random(T, B, M, seed=2), random(B, M, N, seed=3)
     y, state = layer(x, start)
-    found = torch.autograd.grad(
+    actual = torch.autograd.grad(
         (y * weight).sum() + (state * weight_of_state).sum(), [x, start, *layer.parameters()]
     )
     values = {
         name: layer.matrix(name).detach().clone().requires_grad_() for name in layer.function.parameters
     }
     plain_y, plain_state = unrolled(formula, x, start, values)
-    wanted = torch.autograd.grad(
+    expected = torch.autograd.grad(
         (plain_y * weight).sum() + (plain_state * weight_of_state).sum(), [x, start, *values.values()]
     )
     torch.testing.assert_close(y, plain_y)
-    torch.testing.assert_close(found[:2], wanted[:2])
-    torch.testing.assert_close(found[2:], tuple(grad.T for grad in wanted[2:]))
+    torch.testing.assert_close(actual[:2], expected[:2])
+    torch.testing.assert_close(actual[2:], tuple(grad.T for grad in expected[2:]))
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
-def test_the_two_derivatives_differ_after_the_first_step_only(formula: str):
-    one, all_ = make(formula, through_time=False), make(formula, through_time=True)
+def test_the_one_step_and_through_time_derivatives_differ_only_after_the_first_step(formula: str):
+    one_step, through_time = make(formula, through_time=False), make(formula, through_time=True)
     start = random(B, M, N, seed=1)
     for steps, same in ((1, True), (3, False)):
         grads = [
             torch.autograd.grad(layer(random(steps, B, N), start)[0].sum(), list(layer.parameters()))
-            for layer in (one, all_)
+            for layer in (one_step, through_time)
         ]
         assert all(torch.allclose(a, b) for a, b in zip(*grads, strict=True)) is same
 
 
 @pytest.mark.parametrize("through_time", [True, False])
-def test_a_run_continued_is_one_long_run(through_time: bool):
+def test_a_run_in_pieces_equals_one_long_run(through_time: bool):
     layer = make(through_time=through_time)
     x = random(T, B, N)
     whole, end = layer(x)
@@ -164,34 +164,34 @@ def test_a_run_continued_is_one_long_run(through_time: bool):
     torch.testing.assert_close(torch.cat(parts), whole)
     torch.testing.assert_close(state, end)
     grads = [torch.autograd.grad(out.sum(), list(layer.parameters())) for out in (torch.cat(parts), whole)]
-    torch.testing.assert_close(*grads)  # also backwards, through the state
+    torch.testing.assert_close(*grads)  # gradients through the state
 
 
-def test_reset_remembers_nothing_and_detach_cuts():
+def test_reset_gives_zeros_and_detach_stops_gradients():
     layer = make(through_time=True)
     x = random(T, B, N)
-    nothing = layer.reset(B)
-    assert nothing.shape == (B, M, N)
-    assert nothing.dtype == torch.float64
-    assert nothing.abs().sum() == 0
-    torch.testing.assert_close(layer(x, nothing), layer(x))
+    zeros = layer.reset(B)
+    assert zeros.shape == (B, M, N)
+    assert zeros.dtype == torch.float64
+    assert zeros.abs().sum() == 0
+    torch.testing.assert_close(layer(x, zeros), layer(x))
     _, state = layer(x)
     assert state.requires_grad
-    cut = layer.detach(state)
-    assert not cut.requires_grad
-    assert torch.equal(cut, state)
+    detached = layer.detach(state)
+    assert not detached.requires_grad
+    assert torch.equal(detached, state)
 
 
-def test_the_state_handed_in_is_not_changed():
+def test_the_initial_state_is_not_modified():
     layer = make()
     start = random(B, M, N, seed=1)
-    kept = start.clone()
+    before = start.clone()
     layer(random(T, B, N), start)
-    assert torch.equal(start, kept)
+    assert torch.equal(start, before)
 
 
 @pytest.mark.parametrize("shape", [(0, B, N), (T, 0, N), (0, 0, N)])
-def test_no_time_and_no_batch_give_empty_results(shape: tuple[int, ...]):
+def test_empty_sequences_and_batches_give_empty_results(shape: tuple[int, ...]):
     layer = make()
     start = random(shape[1], M, N, seed=1)
     y, state = layer(torch.empty(shape, dtype=torch.float64), start)
@@ -200,7 +200,7 @@ def test_no_time_and_no_batch_give_empty_results(shape: tuple[int, ...]):
         assert torch.equal(state, start)
 
 
-def test_samples_of_a_batch_do_not_mix():
+def test_samples_of_a_batch_are_independent():
     layer = make()
     x = random(T, B, N)
     y, state = layer(x)
@@ -210,12 +210,12 @@ def test_samples_of_a_batch_do_not_mix():
         torch.testing.assert_close(alone_state[0], state[b])
 
 
-def test_memory_functions_of_different_kinds_stand_in_one_matrix():
+def test_a_memory_layer_can_mix_functions():
     layer = make(ftnn.Mixed(["memory", "p*x + q*C/2", "p*x"], "rows"), bias=False)
     with torch.no_grad():
         layer.matrix("kind").copy_(torch.tensor([[0.0, 1.0, 2.0, 0.0], [2.0, 1.0, 0.0, 1.0]]))
     x = random(T, B, N)
-    cell, wanted = np.zeros((B, M, N)), np.zeros((T, B, M))
+    cell, expected = np.zeros((B, M, N)), np.zeros((T, B, M))
     for t in range(T):
         for i in range(M):
             for j in range(N):
@@ -224,13 +224,13 @@ def test_memory_functions_of_different_kinds_stand_in_one_matrix():
                 if function.has_memory:
                     values["C"] = cell[:, i, j].copy()
                 cell[:, i, j] = function(x[t, :, j].numpy(), **values)
-        wanted[t] = cell.sum(-1)
+        expected[t] = cell.sum(-1)
     y, state = layer(x)
-    np.testing.assert_allclose(y.detach().numpy(), wanted, rtol=1e-12)
+    np.testing.assert_allclose(y.detach().numpy(), expected, rtol=1e-12)
     np.testing.assert_allclose(state.detach().numpy(), cell, rtol=1e-12)
 
 
-def test_it_is_a_torch_module():
+def test_a_memory_layer_is_a_torch_module():
     layer = make(through_time=True)
     x = random(T, B, N)
     fresh = Memory(N, M, through_time=True, dtype=torch.float64)
@@ -245,13 +245,13 @@ def test_it_is_a_torch_module():
     assert layer.float()(x.float())[0].dtype == torch.float32
 
 
-def test_on_meta_it_has_shapes():
+def test_a_memory_layer_on_meta_returns_shapes():
     y, state = Memory(N, M, device="meta")(torch.empty(T, B, N, device="meta"))
     assert (y.shape, state.shape) == ((T, B, M), (B, M, N))
     assert y.is_meta
 
 
-def test_it_learns_to_repeat_the_step_before():
+def test_a_memory_layer_learns_to_repeat_the_previous_step():
     torch.manual_seed(0)
     layer = Memory(1, 8, through_time=True)
     out = torch.nn.Linear(8, 1)
@@ -265,24 +265,24 @@ def test_it_learns_to_repeat_the_step_before():
         loss = (out(layer(x)[0])[1:] - x[:-1]).square().mean()
         loss.backward()
         optimizer.step()
-    assert loss.item() < 0.05  # without memory 0.25 is the best there is
+    assert loss.item() < 0.05  # without memory, 0.25 is the best possible
 
 
 @pytest.mark.parametrize(
     ("x", "state", "kind", "message"),
     [
         (torch.zeros(T, B, 5), None, ShapeError, r"in_features=4.*\(6, 3, 5\).*must be 4"),
-        (torch.zeros(B, N), None, ShapeError, r"takes \(time, batch, 4\), not the shape \(3, 4\)"),
-        (torch.zeros(1, T, B, N), None, ShapeError, r"takes \(time, batch, 4\)"),
+        (torch.zeros(B, N), None, ShapeError, r"expects \(time, batch, 4\), not shape \(3, 4\)"),
+        (torch.zeros(1, T, B, N), None, ShapeError, r"expects \(time, batch, 4\)"),
         (torch.zeros(T, B, N, dtype=torch.int32), None, DTypeError, "int32"),
         (torch.zeros(T, B, N, dtype=torch.float64), None, DTypeError, "float64.*float32"),
         (
             torch.zeros(T, B, N),
             torch.zeros(B, N, M),
             ShapeError,
-            r"state has the shape \(3, 4, 2\); expected is \(batch, out, in\) = \(3, 2, 4\)",
+            r"state has shape \(3, 4, 2\); expected \(batch, out, in\) = \(3, 2, 4\)",
         ),
-        (torch.zeros(T, B, N), torch.zeros(1, M, N), ShapeError, r"state has the shape \(1, 2, 4\)"),
+        (torch.zeros(T, B, N), torch.zeros(1, M, N), ShapeError, r"state has shape \(1, 2, 4\)"),
         (torch.zeros(T, B, N), torch.zeros(B, M, N).double(), DTypeError, "state is torch.float64.*float32"),
         (
             torch.zeros(T, B, N),
@@ -298,13 +298,13 @@ def test_wrong_inputs_and_states_are_refused(x: Tensor, state: Any, kind: Any, m
     assert isinstance(caught.value, FtnnError)
 
 
-def test_a_function_without_memory_is_sent_to_transfer():
+def test_the_error_for_a_function_without_memory_suggests_transfer():
     for function in ("F12", "p*x", ftnn.Mixed(["F12", "F03"])):
         with pytest.raises(FtnnError, match=r"has no C.*use ftnn\.nn\.Transfer"):
             Memory(N, M, function)
 
 
-def test_a_memory_that_folds_away_is_still_a_memory():
+def test_a_function_whose_memory_folds_away_is_still_a_memory_function():
     layer = Memory(N, M, "p*x + C**0", dtype=torch.float64, bias=False)
     x = random(T, B, N)
     out, state = layer(x)

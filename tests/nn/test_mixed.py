@@ -1,4 +1,4 @@
-"""A matrix whose entries are different functions: each is its own function and no other."""
+"""Layers whose matrix has different functions as entries."""
 
 import copy
 import pickle
@@ -42,7 +42,7 @@ def random(*shape: int) -> Tensor:
 
 
 def entry(layer: Transfer, i: int, j: int, x: Tensor) -> Any:
-    """What the connection from input j to output i sends, by its own function and its own parameters."""
+    """The value of the connection from input j to output i, by its own function and parameters."""
     function = layer.kinds[int(layer.matrix("kind")[i, j])]
     names = (*function.parameters, *function.constants)
     return function(x.numpy(), **{name: layer.matrix(name)[i, j].item() for name in names})
@@ -50,15 +50,15 @@ def entry(layer: Transfer, i: int, j: int, x: Tensor) -> Any:
 
 @each_assignment
 @pytest.mark.parametrize("backend", ["auto", "reference"])
-def test_each_entry_is_its_own_function(assign: Any, backend: Any):
+def test_each_entry_computes_its_own_function(assign: Any, backend: Any):
     layer = make(assign, bias=False, backend=backend)
     x = random(7, IN)
-    wanted = [[sum(entry(layer, i, j, row[j]) for j in range(IN)) for i in range(OUT)] for row in x]
-    torch.testing.assert_close(layer(x), torch.tensor(np.array(wanted)), rtol=1e-12, atol=1e-12)
+    expected = [[sum(entry(layer, i, j, row[j]) for j in range(IN)) for i in range(OUT)] for row in x]
+    torch.testing.assert_close(layer(x), torch.tensor(np.array(expected)), rtol=1e-12, atol=1e-12)
 
 
 @each_assignment
-def test_gradients_are_those_of_the_entrys_own_function_and_zero_elsewhere(assign: Any):
+def test_gradients_come_from_the_entrys_own_function_only(assign: Any):
     layer = make(assign)
     x = random(7, IN)
     layer(x).sum().backward()
@@ -79,16 +79,16 @@ def test_gradients_are_those_of_the_entrys_own_function_and_zero_elsewhere(assig
                 torch.testing.assert_close(grad[j, i], alone.theta[name].grad[0, 0])  # pyright: ignore
 
 
-def test_rows_columns_and_maps_put_kinds_where_they_say():
-    rows, columns, given = (
+def test_kinds_follow_rows_columns_or_an_array():
+    rows, columns, assigned = (
         make(ASSIGNMENTS[how]).matrix("kind").numpy() for how in ("rows", "columns", "map")
     )
     assert rows.tolist() == [[0] * IN, [1] * IN, [2] * IN, [3] * IN]
     assert columns.tolist() == [[0, 1, 2, 3, 0]] * OUT
-    assert given.tolist() == MAP.tolist()
+    assert assigned.tolist() == MAP.tolist()
 
 
-def test_random_kinds_are_all_there_equally_often_and_reproducible():
+def test_random_kinds_are_equally_frequent_and_reproducible():
     layer = Transfer(100, 90, Mixed(["F12", "F03", "F01"]))
     counts = np.bincount(layer.matrix("kind").int().flatten().numpy())
     assert len(counts) == 3
@@ -101,13 +101,13 @@ def test_random_kinds_are_all_there_equally_often_and_reproducible():
     assert torch.equal(layer.matrix("kind"), first)
 
 
-def test_a_given_map_survives_a_reset():
+def test_an_assigned_array_survives_a_reset():
     layer = make(MAP)
     layer.reset_parameters()
     assert layer.matrix("kind").tolist() == MAP.tolist()
 
 
-def test_each_kind_starts_in_its_own_ranges_and_has_zeros_where_it_has_no_parameter():
+def test_each_kind_starts_in_its_own_ranges_and_unused_entries_are_zero():
     layer = Transfer(60, 50, Mixed(["F12", "F05", "F08", ftnn.Function("q*x*u", constants={"u": (5,)})]))
     q12, q05, q08 = (layer.matrix("q", kind=kind) for kind in ("F12", "F05", "F08"))
     assert 9.5 < np.nanmax(q12.abs().detach()) <= 10
@@ -116,24 +116,24 @@ def test_each_kind_starts_in_its_own_ranges_and_has_zeros_where_it_has_no_parame
     assert 0.095 < np.nanmax(q08.abs().detach()) <= 0.1
     assert set(layer.matrix("u", kind="F08").nan_to_num(99).unique().tolist()) == {-1, 1, 99}
     assert set(layer.matrix("u", kind=3).nan_to_num(99).unique().tolist()) == {5, 99}
-    elsewhere = layer.matrix("kind") < 2  # F12 and F05 know no u
+    elsewhere = layer.matrix("kind") < 2  # F12 and F05 have no u
     assert layer.matrix("u")[elsewhere].abs().sum() == 0
     assert layer.matrix("r")[layer.matrix("kind") > 0].abs().sum() == 0
 
 
 @each_assignment
-def test_matrix_of_a_kind_is_nan_at_the_others(assign: Any):
+def test_the_matrix_of_a_kind_is_nan_at_other_kinds(assign: Any):
     layer = make(assign)
     for number, kind in enumerate(KINDS):
         here = layer.matrix("kind") == number
         for name in layer.kinds[number].parameters:
-            for found in (layer.matrix(name, kind=kind), layer.matrix(name, kind=number)):
-                assert found.shape == (OUT, IN)
-                assert torch.equal(found[here], layer.matrix(name)[here])
-                assert found[~here].isnan().all()
+            for matrix in (layer.matrix(name, kind=kind), layer.matrix(name, kind=number)):
+                assert matrix.shape == (OUT, IN)
+                assert torch.equal(matrix[here], layer.matrix(name)[here])
+                assert matrix[~here].isnan().all()
 
 
-def test_matrix_of_a_kind_is_a_copy():
+def test_the_matrix_of_a_kind_is_a_copy():
     layer = make("rows")
     with torch.no_grad():
         before = layer.matrix("p").clone()
@@ -142,7 +142,7 @@ def test_matrix_of_a_kind_is_a_copy():
     assert torch.equal(layer.matrix("p"), before)
 
 
-def test_wrong_kinds_and_names_say_what_there_is():
+def test_errors_for_unknown_kinds_and_names_list_the_known_ones():
     layer = make("rows")
     for wrong in ("F13", 4, -1, Mixed(["F12"])):
         with pytest.raises(
@@ -153,16 +153,16 @@ def test_wrong_kinds_and_names_say_what_there_is():
         layer.matrix("r", kind="F03")
 
 
-def test_a_name_that_kinds_use_is_not_taken_for_the_kinds_own():
+def test_the_kind_constant_does_not_clash_with_parameters():
     layer = Transfer(3, 4, Mixed(["kind*x", "kind_*x**2"], "rows"), bias=False, dtype=torch.float64)
     assert set(layer.state_dict()) == {"theta.kind", "theta.kind_", "constants.kind__"}
     x = random(3)
     p, q = layer.matrix("kind"), layer.matrix("kind_")
-    wanted = torch.stack([p[0] @ x, q[1] @ x**2, p[2] @ x, q[3] @ x**2])
-    torch.testing.assert_close(layer(x), wanted)
+    expected = torch.stack([p[0] @ x, q[1] @ x**2, p[2] @ x, q[3] @ x**2])
+    torch.testing.assert_close(layer(x), expected)
 
 
-def test_one_kind_alone_is_that_function():
+def test_a_mixture_of_one_kind_is_that_function():
     layer = Transfer(40, 30, Mixed(["F08"]), bias=False, dtype=torch.float64)
     assert set(layer.matrix("u").unique().tolist()) == {-1, 1}
     assert "kind" not in layer.constants
@@ -187,7 +187,7 @@ def test_a_network_of_mixed_layers_trains():
     assert losses[-1] < 0.6 * losses[0]
 
 
-def test_copies_pickles_and_states_keep_the_kinds():
+def test_copies_pickles_and_state_dicts_keep_the_kinds():
     layer = make("random")
     x = random(7, IN)
     fresh = make("random")
@@ -219,12 +219,12 @@ def test_kinds_survive_a_change_of_dtype(dtype: torch.dtype):
     ],
 )
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_a_wrong_map_is_refused(assign: Any, kind: Any, message: str, device: str):
+def test_an_invalid_assignment_is_refused(assign: Any, kind: Any, message: str, device: str):
     with pytest.raises(kind, match=message):
         make(assign, device=device)
 
 
-def test_kinds_that_do_not_go_together_are_refused():
+def test_incompatible_kinds_are_refused():
     with pytest.raises(FtnnError, match="at least one function"):
         Mixed([])
     with pytest.raises(FormulaError, match="'u' is a parameter of one kind and a constant of another"):

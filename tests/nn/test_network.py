@@ -34,7 +34,7 @@ def by_hand(net: Network, x: Tensor) -> Any:
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("function", ["F12", ["F12", "F03", "p*tanh(x) + q"], ftnn.Mixed(["F07", "F09"])])
-def test_a_network_is_its_layers_activations_and_a_linear_output(activation: Any, function: Any):
+def test_a_network_computes_layers_activations_and_a_linear_output(activation: Any, function: Any):
     net = Network(5, [4, 6, 3], 2, function, activation, dtype=torch.float64)
     for layer in net.layers:
         nn.init.normal_(layer.bias)  # pyright: ignore[reportArgumentType]
@@ -44,7 +44,7 @@ def test_a_network_is_its_layers_activations_and_a_linear_output(activation: Any
     assert net(x[:0]).shape == (0, 2)
 
 
-def test_its_layers_have_the_widths_and_functions_that_were_given():
+def test_network_layers_have_the_requested_widths_and_functions():
     net = Network(784, [128] * 10, 10, function="F12", activation="tanh", device="meta")
     assert [(layer.in_features, layer.out_features) for layer in net.layers] == [(784, 128)] + [
         (128, 128)
@@ -57,7 +57,7 @@ def test_its_layers_have_the_widths_and_functions_that_were_given():
     assert isinstance(each.layers[0], Transfer)
 
 
-def test_without_hidden_layers_it_is_linear():
+def test_a_network_without_hidden_layers_is_linear():
     net = Network(3, [], 2)
     x = torch.randn(4, 3)
     torch.testing.assert_close(net(x), x @ net.output.weight.T + net.output.bias)
@@ -71,7 +71,7 @@ def test_gradients_reach_every_parameter_of_a_deep_network():
     loss = nn.functional.cross_entropy(net(x), torch.tensor([0, 1, 2, 0]))
     loss.backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in net.parameters())
-    # and they are right: a small step along the gradient lowers the loss by its square
+    # A small step along the gradient lowers the loss by the gradient's square.
     step = 1e-6
     expected = sum(float(p.grad.square().sum()) for p in net.parameters())  # pyright: ignore
     with torch.no_grad():
@@ -81,7 +81,7 @@ def test_gradients_reach_every_parameter_of_a_deep_network():
     assert (loss - after).item() / step == pytest.approx(expected, rel=1e-3)
 
 
-def test_it_starts_as_in_the_paper_and_reproducibly():
+def test_a_network_starts_as_in_the_paper_and_reproducibly():
     net = Network(50, [40], 30, "F12")
     net.reset_parameters(torch.Generator().manual_seed(0))
     assert 0.099 < net.output.weight.abs().max() <= 0.1
@@ -97,7 +97,7 @@ def test_it_starts_as_in_the_paper_and_reproducibly():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_the_output_layer_alone_can_be_drawn_anew():
+def test_the_output_layer_can_be_reset_alone():
     net = Network(5, [4], 3, "F12")
     before = copy.deepcopy(net.state_dict())
     net.reset_output()
@@ -105,7 +105,7 @@ def test_the_output_layer_alone_can_be_drawn_anew():
     assert changed == {"output.weight"}
 
 
-def test_it_is_a_torch_module():
+def test_a_network_is_a_torch_module():
     net = Network(5, [4, 3], 2, ["F08", "F12"], "relu")
     x = torch.randn(6, 5)
     assert {"hidden.0.theta.p", "hidden.0.constants.u", "hidden.1.bias", "output.weight"} <= set(
@@ -120,7 +120,7 @@ def test_it_is_a_torch_module():
     assert nn.Sequential(nn.Flatten(), net)(x.double().reshape(6, 5, 1)).shape == (6, 2)
 
 
-def test_the_backend_is_that_of_every_layer():
+def test_the_backend_applies_to_every_layer():
     net = Network(5, [4, 3], 2, "F12", backend="reference")
     assert [layer.backend for layer in net.layers] == ["reference"] * 2
     x = torch.randn(6, 5)
@@ -135,39 +135,39 @@ def test_the_backend_is_that_of_every_layer():
         (
             (5, [4], 3, "F12", "gelu"),
             FtnnError,
-            "activation='gelu' is not known; allowed are logistic, relu, tanh",
+            "unknown activation 'gelu'; expected one of logistic, relu, tanh",
         ),
-        ((5, [4, 4], 3, ["F12"]), ShapeError, "1 functions were given for 2 hidden layers"),
-        ((5, [4], 3, ["F12", "F03"]), ShapeError, "2 functions were given for 1 hidden layers"),
+        ((5, [4, 4], 3, ["F12"]), ShapeError, "got 1 functions for 2 hidden layers"),
+        ((5, [4], 3, ["F12", "F03"]), ShapeError, "got 2 functions for 1 hidden layers"),
         ((5, 128, 3, "F12"), ShapeError, r"hidden must be the width of each hidden layer.*not 128"),
-        ((5, [4, 0], 3, "F12"), ShapeError, "hidden must be a whole number of 1 or more, not 0"),
-        ((5, "44", 3, "F12"), ShapeError, "hidden must be a whole number of 1 or more, not '4'"),
+        ((5, [4, 0], 3, "F12"), ShapeError, "hidden must be a positive integer, not 0"),
+        ((5, "44", 3, "F12"), ShapeError, "hidden must be a positive integer, not '4'"),
         ((0, [4], 3, "F12"), ShapeError, "in_features must be"),
         ((5, [4], 0, "F12"), ShapeError, "out_features must be"),
         ((5, [4], 3, "memory"), FtnnError, r"use ftnn\.nn\.Memory"),
     ],
 )
-def test_wrong_arguments_are_refused(arguments: Any, kind: Any, message: str):
+def test_invalid_arguments_of_a_network_are_refused(arguments: Any, kind: Any, message: str):
     with pytest.raises(kind, match=message):
         Network(*arguments)
 
 
-# ---- a network that remembers
+# ---- memory networks
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_a_memory_network_is_its_memory_an_activation_and_a_linear_output(activation: Any):
+def test_a_memory_network_computes_memory_activation_and_a_linear_output(activation: Any):
     net = MemoryNetwork(3, 5, 2, "p*x + q*C", activation, through_time=True, dtype=torch.float64)
     alone = Memory(3, 5, "p*x + q*C", through_time=True, dtype=torch.float64)
     alone.load_state_dict(net.memory.state_dict())
     x, start = torch.randn(6, 4, 3, dtype=torch.float64), torch.randn(4, 5, 3, dtype=torch.float64)
     for state in (None, start):
-        sums, wanted_state = alone(x, state)
+        sums, expected_state = alone(x, state)
         weight, bias = net.output.weight.detach().numpy(), net.output.bias.detach().numpy()
-        wanted = ACTIVATIONS[activation](sums.detach().numpy()) @ weight.T + bias
+        expected = ACTIVATIONS[activation](sums.detach().numpy()) @ weight.T + bias
         y, end = net(x, state)
-        np.testing.assert_allclose(y.detach().numpy(), wanted, rtol=1e-12)
-        torch.testing.assert_close(end, wanted_state)
+        np.testing.assert_allclose(y.detach().numpy(), expected, rtol=1e-12)
+        torch.testing.assert_close(end, expected_state)
 
 
 def test_a_memory_network_starts_reproducibly_and_is_a_torch_module():
@@ -190,12 +190,12 @@ def test_a_memory_network_starts_reproducibly_and_is_a_torch_module():
     ("arguments", "kind", "message"),
     [
         ((3, 5, 2, "F12"), FtnnError, r"has no C.*use ftnn\.nn\.Transfer"),
-        ((3, 5, 2, "memory", "gelu"), FtnnError, "activation='gelu' is not known"),
-        ((3, 0, 2), ShapeError, "hidden must be a whole number"),
-        ((3, [5], 2), ShapeError, "hidden must be a whole number"),
-        ((3, 5, 0), ShapeError, "out_features must be a whole number"),
+        ((3, 5, 2, "memory", "gelu"), FtnnError, "unknown activation 'gelu'"),
+        ((3, 0, 2), ShapeError, "hidden must be a positive integer"),
+        ((3, [5], 2), ShapeError, "hidden must be a positive integer"),
+        ((3, 5, 0), ShapeError, "out_features must be a positive integer"),
     ],
 )
-def test_wrong_arguments_of_a_memory_network_are_refused(arguments: Any, kind: Any, message: str):
+def test_invalid_arguments_of_a_memory_network_are_refused(arguments: Any, kind: Any, message: str):
     with pytest.raises(kind, match=message):
         MemoryNetwork(*arguments)

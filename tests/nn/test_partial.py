@@ -1,4 +1,4 @@
-"""`Partial` as a module: what it is made of, how it is kept, and what it refuses."""
+"""`Partial` as a module: its connections, its files, and its errors."""
 
 import copy
 import json
@@ -19,7 +19,7 @@ from ftnn.nn._safetensors import digest as _digest
 PAIRS = [(2, 4), (0, 1), (0, 0), (2, 0)]
 
 
-def test_connections_stand_in_the_order_of_outputs_then_inputs():
+def test_connections_are_ordered_by_output_then_input():
     layer = Partial(5, 3, "F12", PAIRS)
     assert layer.connections.tolist() == [[0, 0], [0, 1], [2, 0], [2, 4]]
     assert {name: tuple(t.shape) for name, t in layer.state_dict().items()} == {
@@ -31,17 +31,17 @@ def test_connections_stand_in_the_order_of_outputs_then_inputs():
     assert "connections=4" in repr(layer)
 
 
-def test_a_matrix_is_whole_with_holes():
+def test_the_matrix_of_a_partial_layer_is_nan_where_there_is_no_connection():
     layer = Partial(5, 3, "F12", PAIRS)
-    found = layer.matrix("q").detach()
-    assert found.shape == (3, 5)
-    assert (~found.isnan()).nonzero().tolist() == [[0, 0], [0, 1], [2, 0], [2, 4]]
-    assert found[2, 4] == layer.theta["q"][3]
+    matrix = layer.matrix("q").detach()
+    assert matrix.shape == (3, 5)
+    assert (~matrix.isnan()).nonzero().tolist() == [[0, 0], [0, 1], [2, 0], [2, 4]]
+    assert matrix[2, 4] == layer.theta["q"][3]
     with pytest.raises(ftnn.FtnnError, match="no parameter or constant 'z'; it has p, q, r"):
         layer.matrix("z")
 
 
-def test_parameters_start_in_their_ranges_and_mixed_ones_as_their_map_says():
+def test_partial_layers_start_in_their_ranges_and_with_their_assigned_kinds():
     layer = Partial(30, 20, "F06", [(o, i) for o in range(20) for i in range(0, 30, 2)])
     assert 0 <= layer.theta["p"].min() < layer.theta["p"].max() <= 0.2
     assert set(layer.constants["u"].tolist()) == {-1.0, 1.0}
@@ -55,25 +55,25 @@ def test_parameters_start_in_their_ranges_and_mixed_ones_as_their_map_says():
 
 
 @pytest.mark.parametrize(
-    ("pairs", "words"),
+    ("pairs", "message"),
     [
-        ([(0, 5)], "inputs 5 to 5; this layer has 5, so allowed are 0 to 4"),
-        ([(3, 0)], "outputs 3 to 3; this layer has 3, so allowed are 0 to 2"),
+        ([(0, 5)], "inputs 5 to 5; expected 0 to 4"),
+        ([(3, 0)], "outputs 3 to 3; expected 0 to 2"),
         ([(0, -1)], "inputs -1 to -1"),
-        ([(0, 1), (0, 1)], "each of them once"),
-        ([0, 1], r"whole numbers, an \(output, input\) for each, not torch.int64 of shape \(2,\)"),
+        ([(0, 1), (0, 1)], "must be unique"),
+        ([0, 1], r"an \(output, input\) for each, not torch.int64 of shape \(2,\)"),
         ([(0.5, 1.0)], "not torch.float32"),
     ],
 )
-def test_impossible_connections_are_refused(pairs: Any, words: str):
-    with pytest.raises(ShapeError, match=words):
+def test_invalid_connections_are_refused(pairs: Any, message: str):
+    with pytest.raises(ShapeError, match=message):
         Partial(5, 3, "F12", pairs)
 
 
-def test_connections_that_were_changed_are_looked_at_again():
+def test_changed_connections_are_checked_again():
     layer = Partial(5, 3, "F12", PAIRS)
     layer(torch.zeros(1, 5))
-    layer.inputs[0] = 1000  # compiled code would read whatever lies there
+    layer.inputs[0] = 1000  # out of bounds for compiled code
     with pytest.raises(ShapeError, match="inputs 0 to 1000"):
         layer(torch.zeros(1, 5))
     other = Partial(5, 3, "F12", PAIRS)
@@ -82,17 +82,17 @@ def test_connections_that_were_changed_are_looked_at_again():
         other(torch.zeros(1, 5))
 
 
-def test_it_is_copied_moved_and_converted_like_any_module():
+def test_a_partial_layer_can_be_copied_and_converted():
     layer = Partial(5, 3, "F12", PAIRS)
     x = torch.randn(7, 2, 5)
     assert torch.equal(copy.deepcopy(layer)(x), layer(x))
     double = copy.deepcopy(layer).double()
     assert double.inputs.dtype == torch.int32
     torch.testing.assert_close(double(x.double()).float(), layer(x), rtol=1e-4, atol=1e-5)
-    fresh = Partial(5, 3, "F12", 4)  # load_state_dict says which
+    fresh = Partial(5, 3, "F12", 4)  # load_state_dict sets them
     fresh.load_state_dict(layer.state_dict())
     assert torch.equal(fresh(x), layer(x))
-    with pytest.raises(ftnn.FtnnError, match="C, its own previous value"):
+    with pytest.raises(ftnn.FtnnError, match="C, its previous value"):
         Partial(5, 3, "memory", PAIRS)
 
 
@@ -116,7 +116,7 @@ def network() -> Network:
         network,
     ],
 )
-def test_what_is_saved_comes_back(make: Any, tmp_path: Path):
+def test_partial_layers_round_trip_through_a_file(make: Any, tmp_path: Path):
     module = make()
     ftnn.save(module, tmp_path / "m")
     same = ftnn.load(tmp_path / "m")
@@ -126,34 +126,34 @@ def test_what_is_saved_comes_back(make: Any, tmp_path: Path):
     assert torch.equal(same(x), module(x))
 
 
-def forged(path: Path, **tensors: torch.Tensor) -> None:
-    """A file with other tensors, and a digest that fits."""
+def forge(path: Path, **tensors: torch.Tensor) -> None:
+    """Replace tensors in a file, with a matching digest."""
     content = path.read_bytes()
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
-    found = {**safetensors.torch.load(content), **tensors}
-    header["digest"] = _digest(header["model"] + header["notes"], found)
-    path.write_bytes(safetensors.torch.save(found, header))
+    content_tensors = {**safetensors.torch.load(content), **tensors}
+    header["digest"] = _digest(header["model"] + header["notes"], content_tensors)
+    path.write_bytes(safetensors.torch.save(content_tensors, header))
 
 
 @pytest.mark.parametrize(
-    ("tensors", "words"),
+    ("tensors", "message"),
     [
         ({"inputs": torch.tensor([0, 1, 0, 2**30], dtype=torch.int32)}, "inputs 0 to 1073741824"),
         ({"outputs": torch.tensor([0, 0, 2, -7], dtype=torch.int32)}, "outputs -7 to 2"),
-        ({"outputs": torch.tensor([2, 0, 0, 2], dtype=torch.int32)}, "in the order of outputs"),
+        ({"outputs": torch.tensor([2, 0, 0, 2], dtype=torch.int32)}, "ordered by output"),
         ({"inputs": torch.tensor([0.0, 1, 0, 4])}, "inputs is torch.float32, but should be torch.int32"),
-        ({"theta.p": torch.tensor([0, 1, 0, 4])}, "theta.p is torch.int64, in which no layer computes"),
+        ({"theta.p": torch.tensor([0, 1, 0, 4])}, "theta.p is torch.int64; expected one of"),
     ],
 )
-def test_a_strangers_file_cannot_point_outside(tmp_path: Path, tensors: Any, words: str):
+def test_an_untrusted_file_cannot_index_out_of_bounds(tmp_path: Path, tensors: Any, message: str):
     path = tmp_path / "m"
     ftnn.save(Partial(5, 3, "F12", PAIRS), path)
-    forged(path, **tensors)
-    with pytest.raises(ModelFileError, match=words):
+    forge(path, **tensors)
+    with pytest.raises(ModelFileError, match=message):
         ftnn.load(path)
 
 
-def test_a_partial_network_is_trained_on():
+def test_a_partial_network_can_be_trained():
     net = network()
     assert [type(layer) for layer in net.layers] == [Partial, Partial]
     x = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
@@ -166,7 +166,7 @@ def test_a_partial_network_is_trained_on():
         ftnn.training.fit(net, x, y, engine="compiled")
 
 
-def test_all_connections_are_what_a_whole_layer_has():
+def test_a_partial_layer_with_all_connections_matches_a_transfer_layer():
     whole = Transfer(4, 3, "F16", dtype=torch.float64)
     part = Partial(4, 3, "F16", [(o, i) for o in range(3) for i in range(4)], dtype=torch.float64)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""A save that fails or meets another one leaves a whole file."""
+"""Failed and concurrent saves leave an intact file."""
 
 import builtins
 import errno
@@ -20,7 +20,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 
 @pytest.mark.parametrize("place", ["fsync", "replace"])
 @pytest.mark.parametrize("before", [True, False], ids=["over a file", "a new file"])
-def test_a_failed_save_leaves_the_old_file_whole_and_nothing_else(
+def test_a_failed_save_leaves_the_old_file_intact_and_no_temporary_file(
     place: str, before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     path = tmp_path / "model"
@@ -35,9 +35,7 @@ def test_a_failed_save_leaves_the_old_file_whole_and_nothing_else(
     assert (path.read_bytes() if before else None) == content
 
 
-def test_a_full_disk_in_the_middle_of_writing_leaves_the_old_file_whole(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_disk_that_fills_up_leaves_the_old_file_intact(model: Path, monkeypatch: pytest.MonkeyPatch):
     before = model.read_bytes()
     original = open
 
@@ -68,7 +66,7 @@ def test_a_full_disk_in_the_middle_of_writing_leaves_the_old_file_whole(
     assert os.listdir(model.parent) == [model.name]
 
 
-def test_an_interrupted_save_leaves_the_old_file_whole(model: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_interrupted_save_leaves_the_old_file_intact(model: Path, monkeypatch: pytest.MonkeyPatch):
     before = model.read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", broken_by(KeyboardInterrupt()))
@@ -78,7 +76,7 @@ def test_an_interrupted_save_leaves_the_old_file_whole(model: Path, monkeypatch:
     assert os.listdir(model.parent) == [model.name]
 
 
-def test_places_that_cannot_be_written_are_named(tmp_path: Path):
+def test_the_error_for_an_unwritable_path_gives_the_reason(tmp_path: Path):
     layer = Transfer(3, 2, "F12")
     for path, reason in (
         (tmp_path / "nowhere" / "model", "No such file or directory"),
@@ -91,7 +89,7 @@ def test_places_that_cannot_be_written_are_named(tmp_path: Path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_save_without_permission_is_refused(model: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_error_without_write_permission_gives_the_reason(model: Path, monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as patch:
         patch.setattr(builtins, "open", broken_by(PermissionError(errno.EACCES, "Permission denied")))
         with pytest.raises(ModelFileError, match=r"cannot write .*Permission denied"):
@@ -99,7 +97,7 @@ def test_a_save_without_permission_is_refused(model: Path, monkeypatch: pytest.M
     assert os.listdir(model.parent) == [model.name]
 
 
-def test_a_save_keeps_the_permissions_of_the_file_and_follows_a_link(tmp_path: Path):
+def test_saving_keeps_permissions_and_follows_links(tmp_path: Path):
     real, link = tmp_path / "real", tmp_path / "link"
     ftnn.save(Transfer(3, 2, "F12"), real)
     umask = os.umask(0)
@@ -113,7 +111,7 @@ def test_a_save_keeps_the_permissions_of_the_file_and_follows_a_link(tmp_path: P
     assert "function=F03" in repr(ftnn.load(real))
 
 
-def test_saves_at_the_same_time_leave_one_whole_file(tmp_path: Path):
+def test_concurrent_saves_leave_one_intact_file(tmp_path: Path):
     path = tmp_path / "model"
     layers = [Transfer(20, 10, name) for name in ("F01", "F03", "F12")]
 

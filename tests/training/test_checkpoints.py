@@ -131,7 +131,7 @@ class TestCheckpoints:
         path = tmp_path / "run"
         fit(network(), x, y, epochs=(1, 1), checkpoint=path)
         path.write_bytes(path.read_bytes()[:100])
-        with pytest.raises(CheckpointError, match=r"not a whole checkpoint.*remove it to start over"):
+        with pytest.raises(CheckpointError, match=r"not a valid checkpoint.*remove it to start over"):
             fit(network(), x, y, epochs=(1, 1), checkpoint=path)
 
     def test_a_folder_that_cannot_be_written_is_named(self, tmp_path: Path) -> None:

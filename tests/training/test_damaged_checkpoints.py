@@ -60,7 +60,7 @@ def test_a_file_cut_short_anywhere_is_refused(kept: Path):
     content = kept.read_bytes()
     for size in range(0, len(content), 3):
         kept.write_bytes(content[:size])
-        with pytest.raises(CheckpointError, match="not a whole checkpoint"):
+        with pytest.raises(CheckpointError, match="not a valid checkpoint"):
             Checkpoint(kept, IDENTITY).load()
 
 

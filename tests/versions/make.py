@@ -1,7 +1,7 @@
-"""Files as this version of ftnn writes them: `python -m tests.versions.make DIR`.
+"""Writes files with the current version of ftnn: `python -m tests.versions.make DIR`.
 
-Run at each release. What is made here is committed and never made again: `test_versions.py` holds that every
-later ftnn reads it with equal results.
+Run once at each release. The files are committed and never regenerated; `test_versions.py` checks that every
+later version of ftnn reads them with the same results.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
 
 
 def run(module: nn.Module) -> Tensor:
-    """What a module makes of a few fixed rows."""
+    """The output of a module for a few fixed rows."""
     x = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(2, 2, INPUTS)
     out = module(x)
     return out[0] if isinstance(out, tuple) else out
@@ -62,13 +62,13 @@ def small_network() -> Network:
 
 
 def train(net: Network, path: Path | None, stop_after: int | None = None, watch: Watch = id) -> Network:
-    """A few epochs, kept at `path`; cut off as by Ctrl-C after some of them. `watch` is called with each."""
+    """Train for a few epochs with a checkpoint at `path`; interrupt after `stop_after` epochs."""
     random = torch.Generator().manual_seed(5)
     x = torch.randn(48, INPUTS, generator=random, dtype=torch.float64)
     y = (x.sum(1) > 0).long()
     epochs = 0
 
-    def cut_off(epoch: object, _: Network) -> None:
+    def interrupt(epoch: object, _: Network) -> None:
         nonlocal epochs
         epochs += 1
         watch(epoch)
@@ -79,7 +79,7 @@ def train(net: Network, path: Path | None, stop_after: int | None = None, watch:
     with contextlib.suppress(KeyboardInterrupt):
         ftnn.training.fit(
             net, x.numpy(), y.numpy(), gamma=-3, epochs=(3, 3), engine="torch", checkpoint=path,
-            callbacks=[cut_off],
+            callbacks=[interrupt],
         )  # fmt: skip
     return net
 
@@ -115,7 +115,7 @@ def main(directory: Path) -> None:
     store = ("--store", str(directory / "store.sqlite"))
     for words in REPRODUCED:
         ftnn_command("reproduce", *words, *store)
-    for what in ("mnist", "custom"):  # cells of the paper's size take minutes: a few that were run before
+    for what in ("mnist", "custom"):  # cells of the paper's size take minutes, so use existing ones
         rows = (RESULTS / f"{what}.csv").read_text().splitlines(keepends=True)
         path = directory / f"{what}.csv"
         path.write_text("".join(rows[:6]))

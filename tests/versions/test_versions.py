@@ -1,4 +1,4 @@
-"""What earlier versions wrote is read with equal results. `make.py` made the files, once for each version."""
+"""Files from earlier versions, written by `make.py`, are read with the same results."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def command(*words: object) -> str:
     return outcome.stdout
 
 
-def test_there_are_files_of_each_version():
+def test_there_are_files_from_each_version():
     assert {"0.1.0", "0.1-last"} <= {path.name for path in VERSIONS}
 
 
 @each_version
 @pytest.mark.parametrize("name", MODULES)
-def test_models_give_the_same_outputs(version: Path, name: str):
+def test_models_from_earlier_versions_give_the_same_outputs(version: Path, name: str):
     module = ftnn.load(version / f"{name}.safetensors")
     expected = safetensors.torch.load_file(version / "expected.safetensors")[name]
     torch.testing.assert_close(run(module), expected, rtol=1e-12, atol=1e-14)
@@ -46,7 +46,7 @@ def test_models_give_the_same_outputs(version: Path, name: str):
 
 @each_version
 @pytest.mark.parametrize("name", MODULES)
-def test_models_keep_the_names_of_their_tensors(version: Path, name: str):
+def test_models_from_earlier_versions_keep_their_tensor_names(version: Path, name: str):
     stored = safetensors.torch.load_file(version / f"{name}.safetensors")
     state = ftnn.load(version / f"{name}.safetensors").state_dict()
     assert state.keys() == stored.keys()
@@ -54,12 +54,12 @@ def test_models_keep_the_names_of_their_tensors(version: Path, name: str):
 
 
 @each_version
-def test_a_run_goes_on_from_its_checkpoint(version: Path, tmp_path: Path):
+def test_training_resumes_from_checkpoints_of_earlier_versions(version: Path, tmp_path: Path):
     path = tmp_path / "checkpoint.safetensors"
     shutil.copy(version / "checkpoint.safetensors", path)
     net = small_network()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # version 1 does not know its optimizer, and says so
+        warnings.simplefilter("ignore")  # version 1 does not store the optimizer, and warns
         train(net, path)
     expected = safetensors.torch.load_file(version / "expected.safetensors")
     for name, trained in net.state_dict().items():
@@ -74,12 +74,12 @@ def test_a_resumed_run_does_not_start_over(version: Path, tmp_path: Path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         train(small_network(), path, watch=epochs.append)
-    assert len(epochs) == 9 - 3  # three for each of two layers and of fine-tuning; cut off in the fourth
+    assert len(epochs) == 9 - 3  # three for each of two layers and fine-tuning; interrupted in the fourth
 
 
 @each_version
 @pytest.mark.parametrize("what", ["mnist", "custom", "other"])
-def test_rows_of_csv_files_come_out_as_they_went_in(version: Path, what: str, tmp_path: Path):
+def test_csv_files_from_earlier_versions_round_trip(version: Path, what: str, tmp_path: Path):
     store, out = tmp_path / "store.sqlite", tmp_path / "out.csv"
     command("store", "import", version / f"{what}.csv", "--store", store)
     command("store", "export", out, "--what", what, "--store", store)
@@ -87,12 +87,14 @@ def test_rows_of_csv_files_come_out_as_they_went_in(version: Path, what: str, tm
 
 
 @each_version
-def test_stores_are_read_whole(version: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_stores_from_earlier_versions_are_read_completely(
+    version: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     path = tmp_path / "store.sqlite"
     shutil.copy(version / "store.sqlite", path)
     with sqlite3.connect(path) as db:
         stored = dict(db.execute("SELECT key, digest FROM stages"))
-    # A raised version only means that a stage is run again. Were it not raised, each key would be the same.
+    # A raised number only makes a stage run again; with the old numbers, every key must be the same.
     for kind, number in RESULTS[version.name].items():
         monkeypatch.setattr(KINDS[kind], "results", number)
     with Store(path) as store:

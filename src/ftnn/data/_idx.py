@@ -5,6 +5,7 @@ integer, and the items, big-endian, with the last dimension varying fastest.
 """
 
 import gzip
+import io
 import lzma
 import math
 import os
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,18 +39,12 @@ _NAMES = (
 )
 _MAX_DIMENSIONS = 64  # of a NumPy array
 _GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
-_CHUNK = 1 << 20  # bytes read at once: a header may promise far more than the file holds
-_LISTED = 20  # files named in an error
-
-
-class Stream(Protocol):
-    """The part of an open file that is used."""
-
-    def read(self, size: int, /) -> bytes: ...
+_CHUNK = 1 << 20  # bytes read at once, since a header may promise far more than the file holds
+_LISTED = 20  # files listed in an error
 
 
 class NamedArray(NamedTuple):
-    """An array and the name of its file for errors."""
+    """An array, and the name of its file for errors."""
 
     name: str
     array: NDArray[Any]
@@ -82,35 +77,30 @@ def read_idx(path: str | os.PathLike[str]) -> NDArray[Any]:
             file.seek(0)
             # The content decides, not the name: IDX begins with zeros, gzip and xz do not.
             if start.startswith(_GZIP):
-                with gzip.GzipFile(fileobj=file) as unpacked:
-                    return parse_idx(unpacked, name)
-            if start == _XZ:
-                with lzma.LZMAFile(file, format=lzma.FORMAT_XZ) as unpacked:
-                    return parse_idx(unpacked, name)
-            return parse_idx(file, name)
+                return parse_idx(gzip.GzipFile(fileobj=file), name)
+            return parse_idx(lzma.LZMAFile(file, format=lzma.FORMAT_XZ) if start == _XZ else file, name)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise DataError(f"{name}: cannot be read: {error}") from error
 
 
-def parse_idx(stream: Stream, name: str) -> NDArray[Any]:
-    """The array in an IDX stream; errors call it `name`.
+def parse_idx(stream: io.BufferedIOBase, name: str) -> NDArray[Any]:
+    """The array in an IDX stream, which errors call `name`.
 
-    Reads one byte more than the header promises and no further: this shows whether anything follows, and
-    makes gzip and xz compare their checksums.
+    Reads one byte more than the header promises, but no further: this detects trailing bytes, and makes gzip
+    and xz verify their checksums.
     """
     magic = stream.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0":
-        start = magic.hex(" ") or "an empty file"
         raise DataError(
             f"{name}: not an IDX file: expected 00 00, a dtype code and the number of dimensions "
-            f"(or a gzip or xz file of that), found {start}"
+            f"(or a gzip or xz file of that), found {magic.hex(' ') or 'an empty file'}"
         )
     code, dimensions = magic[2], magic[3]
     if code not in _DTYPES:
         codes = ", ".join(f"{idx_code:02x} ({dtype.name})" for idx_code, dtype in _DTYPES.items())
         raise DataError(f"{name}: unknown dtype code {code:02x}; the IDX codes are {codes}")
     if dimensions > _MAX_DIMENSIONS:
-        raise DataError(f"{name}: {dimensions} dimensions; at most {_MAX_DIMENSIONS} can be read")
+        raise DataError(f"{name}: {dimensions} dimensions; the limit is {_MAX_DIMENSIONS}")
     header = stream.read(4 * dimensions)
     if len(header) < 4 * dimensions:
         raise DataError(
@@ -127,11 +117,10 @@ def parse_idx(stream: Stream, name: str) -> NDArray[Any]:
     while chunk := stream.read(min(_CHUNK, expected + 1 - len(data))):
         data += chunk
     if len(data) != expected:
-        problem = "truncated" if len(data) < expected else "trailing bytes"
-        found = f"only {len(data)}" if len(data) < expected else "more"
+        is_short = len(data) < expected
         raise DataError(
-            f"{name}: {problem}: the header promises {dtype.name} of shape {shape}, {expected} bytes, "
-            f"and {found} follow"
+            f"{name}: {'truncated' if is_short else 'trailing bytes'}: the header promises {dtype.name} of "
+            f"shape {shape}, {expected} bytes, and {f'only {len(data)}' if is_short else 'more'} follow"
         )
     return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
 
@@ -140,9 +129,9 @@ def idx_directory(path: str | os.PathLike[str]) -> Images:
     """The four IDX files of MNIST, or of a relative such as Fashion-MNIST, in the directory `path`.
 
     They are `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and
-    `t10k-labels-idx1-ubyte`, or the same with `.idx`; plain, or with `.gz` or `.xz` added. If there are
-    several of one, the plain file comes first, then `.gz`. Images may have any height and width. Raises
-    `DataError` if a file is missing, damaged, or does not fit the others.
+    `t10k-labels-idx1-ubyte`, or the same with `.idx`, optionally with `.gz` or `.xz`. A plain file takes
+    precedence over `.gz`, and `.gz` over `.xz`. Images may have any height and width. Raises `DataError` if a
+    file is missing, damaged, or does not match the others.
     """
     directory = Path(path)
     try:
@@ -160,14 +149,14 @@ def idx_directory(path: str | os.PathLike[str]) -> Images:
                 return NamedArray(str(file), read_idx(file))
         listed = ", ".join(files[:_LISTED]) or "nothing"
         more = f" and {len(files) - _LISTED} more" if len(files) > _LISTED else ""
-        raise DataError(f"{directory}: looked for {' or '.join(candidates)}; there is {listed}{more}")
+        raise DataError(f"{directory}: expected {' or '.join(candidates)}; found {listed}{more}")
 
     return gather(read)
 
 
 def gather(read: Callable[[str], NamedArray]) -> Images:
-    """`Images` from the four files; `read` takes the name of a file and returns its array."""
-    # Decompression releases the interpreter's lock, so the files are read in parallel.
+    """`Images` from the four files; `read` maps the name of a file to its array."""
+    # In parallel, since decompression releases the GIL.
     with ThreadPoolExecutor(len(_NAMES)) as pool:
         train, train_labels, test, test_labels = pool.map(read, _NAMES)
     for images, labels in ((train, train_labels), (test, test_labels)):

@@ -1,4 +1,4 @@
-"""Refusing NumPy's masked arrays: torch, and most of NumPy, would silently read the hidden entries."""
+"""A check for NumPy's masked arrays, whose hidden entries torch and most of NumPy would silently use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def unmasked(data: T, name: str) -> T:
-    """`data`, unless it is a masked array with masked entries, or a list of arrays with one."""
+    """`data`. Raises `DataError` if it is a masked array with masked entries, or a list with one."""
     for array in (data, *data) if isinstance(data, list | tuple) else (data,):
         is_masked = isinstance(array, np.ma.MaskedArray)
         masked = int(np.ma.getmaskarray(array).view(bool).sum()) if is_masked else 0

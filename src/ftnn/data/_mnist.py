@@ -13,13 +13,13 @@ from ftnn.errors import DataError
 def mnist() -> Images:
     """The 60,000 training and 10,000 test images of handwritten digits: (60000, 784) and (10000, 784).
 
-    Nothing is downloaded. Each call returns new arrays, 0.22 GB, so that no caller can change another's.
+    Nothing is downloaded. Each call returns new arrays (0.22 GB), so that callers can modify them safely.
     """
     return load(files("ftnn.data") / "_files" / "mnist")
 
 
 def load(folder: Traversable) -> Images:
-    """The four files in `folder`, compressed by xz; their SHA-256 must match SHA256SUMS."""
+    """The four xz files in `folder`, verified against SHA256SUMS."""
     sums = _sums(folder)
 
     def read(name: str) -> NamedArray:

@@ -1,4 +1,4 @@
-"""The paper's results on MNIST: its whole grid, and its table of the best learning rates."""
+"""The paper's results on MNIST: the whole grid, and the table of the best learning rates."""
 
 import csv
 import functools
@@ -10,7 +10,7 @@ from ftnn.errors import DataError
 
 @dataclass(frozen=True)
 class PaperCell:
-    """A network of the paper and its test accuracies in percent; None for a failed run, × in the paper."""
+    """A network of the paper and its test accuracies in percent; None for a failed run (× in the paper)."""
 
     hidden_layers: int
     """1, 5 or 10, of 128 units each."""
@@ -26,7 +26,7 @@ class PaperCell:
     """After fine-tuning."""
 
 
-@functools.cache  # a tuple of frozen rows: nobody can change it
+@functools.cache  # safe, since the rows are immutable
 def paper_grid() -> tuple[PaperCell, ...]:
     """All 1080 cells: hidden layers × functions × activations × learning rates."""
     return _read("mnist_grid.csv", "gamma")
@@ -34,7 +34,7 @@ def paper_grid() -> tuple[PaperCell, ...]:
 
 @functools.cache
 def paper_best() -> tuple[PaperCell, ...]:
-    """The paper's choice of learning rate for each of the 180 networks, made on the test accuracy."""
+    """The paper's learning rate for each of the 180 networks, chosen by test accuracy."""
     return _read("mnist_best.csv", "best_gamma")
 
 
@@ -53,7 +53,7 @@ def paper_cell(function: str, activation: str, hidden_layers: int, gamma: int) -
 def paper_accuracies(
     function: str, activation: str, hidden_layers: int, gamma: float
 ) -> tuple[float | None, float | None] | None:
-    """The paper's accuracies after LWT and FT, each None if it failed; None if there is no such cell."""
+    """The paper's accuracies after LWT and FT, each None if it failed; None if the paper has no such cell."""
     cell = _cells().get((function, activation, hidden_layers, gamma))
     return None if cell is None else (cell.lwt_accuracy, cell.ft_accuracy)
 

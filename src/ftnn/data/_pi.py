@@ -1,4 +1,4 @@
-"""Digits of π, which the paper's memory functions memorise."""
+"""Digits of π, for the paper's memory experiment."""
 
 import operator
 from typing import SupportsIndex
@@ -18,21 +18,21 @@ def pi_digits(n: SupportsIndex) -> NDArray[np.int64]:
     except TypeError:
         count = 0
     if count < 1:
-        raise DataError(f"pi_digits({n!r}): the number of digits must be an integer of at least 1")
+        raise DataError(f"the number of digits must be a positive integer, not {n!r}")
     return np.frombuffer(_digits(count, _GUARD).encode("ascii"), np.uint8).astype(np.int64) - ord("0")
 
 
 def _digits(count: int, guard: int) -> str:
-    """The first `count` digits, by rounding π to `guard` more digits and cutting these off."""
+    """The first `count` digits: π rounded to `guard` more digits, without these."""
     import mpmath  # here, to keep `import ftnn` fast
 
     while True:
-        # A separate context: the caller's mpmath precision stays unchanged, also in other threads.
+        # A separate context leaves the global mpmath precision unchanged, also in other threads.
         context = mpmath.MPContext()
         context.dps = count + guard + 10
-        # Not str(int): Python refuses to write integers of more than 4300 digits.
+        # Not str(int): Python refuses to convert integers of more than 4300 digits.
         text = str(context.nstr(+context.pi, count + guard, strip_zeros=False)).replace(".", "")
-        # Rounding changes more than the guard digits only if it carried through all of them and left zeros.
+        # If rounding carried beyond the guard digits, they are all zeros.
         if text[count:].strip("0"):
             return text[:count]
         guard *= 2

@@ -1,4 +1,4 @@
-"""Converting raw data to a network's inputs and outputs."""
+"""Conversion between raw data and a network's inputs and outputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Task = Literal["classification", "regression"]
 
 @dataclass(frozen=True)
 class Preparation:
-    """How raw data become a network's inputs and outputs, and back. Saved in the model's file."""
+    """How raw data become a network's inputs and outputs; saved in the model's file."""
 
     task: Task
     classes: tuple[str, ...] | None
@@ -26,13 +26,14 @@ class Preparation:
     """The columns of a table, in order; None for images."""
     target: str | None
     mean: tuple[float, ...] | None
-    """Of each feature; None if features are used as they are."""
+    """The mean of each feature; None if features are not scaled."""
     scale: tuple[float, ...] | None
+    """The standard deviation of each feature."""
 
     def inputs(self, x: Array) -> Array:
-        """Features as the network takes them: tables have mean 0 and standard deviation 1.
+        """Features as network inputs: tables are scaled to mean 0 and standard deviation 1.
 
-        Raises `DataError` if a value is then too large for float32, in which networks compute.
+        Raises `DataError` if a scaled value is too large for float32, in which networks compute.
         """
         if self.mean is None or self.scale is None:
             return x
@@ -50,45 +51,44 @@ class Preparation:
 
     @classmethod
     def of(cls, notes: Mapping[str, Any], path: object) -> Preparation:
-        """What `ftnn train` saved in a model's file, from its notes; errors quote `path`."""
+        """The preparation that `ftnn train` saved in a model's notes; errors quote `path`."""
         saved: Any = notes.get("preparation")
         if not isinstance(saved, Mapping) or {*saved} != {field.name for field in fields(cls)}:
             raise ModelFileError(f"{path} was not saved by `ftnn train`: it does not describe its inputs")
-        for name, expected in _problems(saved):
-            raise ModelFileError(f"{path} has {name}={saved[name]!r:.100}; expected {expected}")
+        for name, (is_valid, expected) in _checks(saved).items():
+            if not is_valid:
+                raise ModelFileError(f"{path} has {name}={saved[name]!r:.100}; expected {expected}")
         values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in saved.items()}
         return cls(**values)
 
 
-def _problems(saved: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(field, what was expected) for each invalid field."""
+def _checks(saved: Mapping[str, Any]) -> dict[str, tuple[bool, str]]:
+    """For each field, whether it is valid, and what is expected."""
     task, classes, features = saved["task"], saved["classes"], saved["features"]
-    count = len(features) if isinstance(features, list) else -1
+    has_classes = task == "classification"
+    count = len(features) if isinstance(features, list) else None
     numbers = "null, as there are no features"
-    if count >= 0:
+    if count is not None:
         numbers = f"{count} finite numbers, one for each of the features"
-    checks = [
-        ("task", task in ("classification", "regression"), "classification or regression"),
-        (
-            "classes",
-            _are_texts(classes) if task == "classification" else classes is None,
+    return {
+        "task": (task in ("classification", "regression"), "classification or regression"),
+        "classes": (
+            _are_texts(classes) if has_classes else classes is None,
             "a list of texts for classification, null for regression",
         ),
-        ("features", features is None or _are_texts(features), "null or a list of texts"),
-        ("target", saved["target"] is None or isinstance(saved["target"], str), "null or a text"),
-        ("mean", _are_numbers(saved["mean"], count), numbers),
-        ("scale", _are_numbers(saved["scale"], count, above=0.0), numbers + ", above 0"),
-    ]
-    return [(name, expected) for name, is_valid, expected in checks if not is_valid]
+        "features": (features is None or _are_texts(features), "null or a list of texts"),
+        "target": (saved["target"] is None or isinstance(saved["target"], str), "null or a text"),
+        "mean": (_are_numbers(saved["mean"], count), numbers),
+        "scale": (_are_numbers(saved["scale"], count, above=0.0), numbers + ", above 0"),
+    }
 
 
 def _are_texts(values: Any) -> bool:
     return isinstance(values, list) and len(values) > 0 and all(isinstance(value, str) for value in values)
 
 
-def _are_numbers(values: Any, count: int, above: float = -math.inf) -> bool:
-    if count < 0 or not isinstance(values, list):
-        return count < 0 and values is None
-    return len(values) == count and all(
-        type(value) in (int, float) and math.isfinite(value) and value > above for value in values
-    )
+def _are_numbers(values: Any, count: int | None, above: float = -math.inf) -> bool:
+    if count is None or not isinstance(values, list):
+        return count is None and values is None
+    is_number = (type(v) in (int, float) and math.isfinite(v) and v > above for v in values)
+    return len(values) == count and all(is_number)

@@ -1,4 +1,4 @@
-"""Reading the columns of CSV and Parquet files as texts."""
+"""The columns of CSV and Parquet files, as text."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Column:
     cells: list[str]
     """As spelled, without surrounding spaces."""
     declared: Literal["label", "number"] | None
-    """What the file declares a target to be; None if it must be inferred."""
+    """The type of target that the file declares; None if it must be inferred."""
 
     def place(self, row: int) -> str:
-        """What an error calls a cell; rows count from 0."""
+        """A cell's place for errors; `row` counts from 0."""
         return f"{self.path}: column {self.name!r}, row {row + 1}"
 
 
@@ -37,7 +37,7 @@ def read_columns(path: Path) -> dict[str, Column]:
     counts = Counter(column.name for column in columns)
     if max(counts.values()) > 1 or "" in counts:
         names = ", ".join(repr(column.name) for column in columns)
-        raise DataError(f"{path} must name each column once; it has {names}")
+        raise DataError(f"{path} must have a unique name for each column; it has {names}")
     return {column.name: column for column in columns}
 
 

@@ -1,18 +1,32 @@
-"""Tables from files: features to learn from, and a target to learn."""
+"""Tables from files: features as numbers that fit float32, and a target, as numbers or labels as spelled."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ftnn.data import _columns
-from ftnn.data._columns import Array, exact, is_number, quoted
 from ftnn.data._preparation import Task
 from ftnn.data._table_files import Column, read_columns
 from ftnn.errors import DataError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_MAX_LABEL = 1000  # characters; NumPy gives every label the width of the longest
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
+
+# Not float(), which also accepts 1_000, digits of other scripts, nan and inf.
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+_NAN = re.compile(r"[+-]?nan", re.IGNORECASE)
+_NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+_MISSING = frozenset(("na", "n/a", "#n/a", "null", "none", "missing", "?", "-", "."))
+"""Spellings of a missing value in a column of numbers, in lower case."""
+_FLAGS = {"True": "1", "False": "0"}  # Parquet's booleans
 
 
 @dataclass(frozen=True)
@@ -20,12 +34,11 @@ class Table:
     """A table's features and, if requested, its target."""
 
     names: tuple[str, ...]
-    """Of the features."""
+    """The names of the features."""
     x: Array
     """(rows, features) float64."""
     target: Array | None
-    """(rows,): float64 for regression; for classification int64, or texts if int64 would change their
-    spelling."""
+    """(rows,): float64 for regression; for classification, int64, or text if that changes the spelling."""
 
 
 def read_table(
@@ -43,10 +56,10 @@ def read_table(
     - `target`: the column to learn; all others are features.
     - `features`: the columns to use as features, in this order; default: all but the target.
     - `task`: `"classification"` reads the target as labels, exactly as spelled, `"regression"` as numbers. By
-      default the column decides: text and whole numbers are labels, others are numbers.
+      default, text and integers are labels, and other numbers are numbers.
 
-    Raises `DataError`, which names the column and the row, for values that are missing, not finite, or beyond
-    float32, and for a target that mixes numbers and labels.
+    Raises `DataError`, with the column and row, for values that are missing, not finite, or beyond float32,
+    and for a target that mixes numbers and labels.
     """
     path = Path(path)
     columns = read_columns(path)
@@ -56,7 +69,7 @@ def read_table(
 
 
 def read_to_predict(path: str | Path, target: str | None, features: tuple[str, ...]) -> Table:
-    """Read inputs for a classifier. The target is read too, unless it is missing or empty throughout."""
+    """Read inputs for a classifier, and the target, unless it is missing or entirely empty."""
     path = Path(path)
     columns = read_columns(path)
     has_target = target is not None and target in columns and any(columns[target].cells)
@@ -74,17 +87,119 @@ def _table(
     if missing := [name for name in names if name not in columns]:
         raise DataError(f"{path} has no column {', '.join(map(repr, missing))}; it has {', '.join(columns)}")
     if not names:
-        raise DataError(f"{path} has no column to learn from besides {target!r}")
-    x = np.column_stack([_columns.feature(columns[name]) for name in names])
-    return Table(names, x, None if target is None else _columns.target(columns[target], task))
+        raise DataError(f"{path} has no columns except {target!r}; at least one feature is needed")
+    hint = "encode or drop this column, or fill in missing values"
+    x = np.column_stack([_numbers(columns[name], hint) for name in names])
+    return Table(names, x, None if target is None else _target(columns[target], task))
+
+
+def _target(column: Column, task: Task | None) -> Array:
+    """(rows,): numbers for regression, else labels. Without a task, the content decides."""
+    for row, cell in enumerate(column.cells):
+        # Some programs write `nan` for a missing value, so it is never a class.
+        if not cell or _NAN.fullmatch(cell):
+            problem = f"is {_quoted(cell)}" if cell else "is empty"
+            raise DataError(f"{column.place(row)} {problem}: each row needs a target value")
+        if len(cell) > _MAX_LABEL:
+            raise DataError(
+                f"{column.place(row)} has {len(cell)} characters; the limit for a label is {_MAX_LABEL}"
+            )
+    if (task or _inferred_task(column)) == "regression":
+        return _numbers(column, "use --task classification to treat this column as labels")
+    return _labels(column)
+
+
+def _is_number(text: str) -> bool:
+    return _NUMBER.fullmatch(text) is not None
+
+
+def _exact(number: str) -> Decimal | str:
+    """A number with all its digits, for comparison."""
+    try:
+        return Decimal(number)
+    except InvalidOperation:  # an exponent of about 20 digits
+        return number
+
+
+def _quoted(cell: str) -> str:
+    return repr(cell if len(cell) <= 60 else cell[:60] + "…")
+
+
+def _numbers(column: Column, hint: str) -> Array:
+    """A column as numbers that fit float32; errors end with `hint`."""
+    cells = column.cells
+    if column.declared == "label" and {*cells} <= {*_FLAGS}:
+        cells = [_FLAGS[cell] for cell in cells]
+    for row, cell in enumerate(cells):
+        if not _is_number(cell):
+            raise DataError(f"{column.place(row)} {_not_a_number(cell)}; {hint}")
+    numbers = np.array([float(cell) for cell in cells], np.float64)
+    too_large = np.abs(numbers) > _MAX_FLOAT32
+    if too_large.any():
+        row = int(np.argmax(too_large))
+        raise DataError(
+            f"{column.place(row)} is {cells[row]}, beyond the range of float32 "
+            f"(±{_MAX_FLOAT32:.2g}); rescale this column"
+        )
+    if (numbers == numbers[0]).all():
+        first = _exact(cells[0])
+        different = next((cell for cell in dict.fromkeys(cells) if _exact(cell) != first), None)
+        if different is not None:
+            raise DataError(
+                f"{column.path}: column {column.name!r} has numbers that are equal in float64, "
+                f"such as {cells[0]} and {different}; subtract a common offset"
+            )
+    return numbers
+
+
+def _not_a_number(cell: str) -> str:
+    if not cell:
+        return "is empty, but must be a number"
+    if _NOT_FINITE.fullmatch(cell):
+        return f"is {cell}, but must be a finite number"
+    return f"has {_quoted(cell)}, which is not a number"
+
+
+def _inferred_task(column: Column) -> Task:
+    """The task for a target, from its content."""
+    if column.declared is not None:
+        return "classification" if column.declared == "label" else "regression"
+    numbers = [cell for cell in column.cells if _is_number(cell)]
+    all_whole = all(_WHOLE.fullmatch(cell) for cell in numbers)
+    if numbers and len(numbers) < len(column.cells):
+        for row, cell in enumerate(column.cells):
+            is_missing = cell.casefold() in _MISSING or _NOT_FINITE.fullmatch(cell)
+            if (is_missing or not all_whole) and not _is_number(cell):
+                raise DataError(
+                    f"{column.place(row)} {_not_a_number(cell)}, unlike {_quoted(numbers[0])}: "
+                    "correct it, or use --task classification to treat this column as labels"
+                )
+    return "regression" if numbers and not all_whole else "classification"
+
+
+def _labels(column: Column) -> Array:
+    """Labels as spelled: (rows,) int64 if that keeps their spelling, else text."""
+    by_value: dict[Decimal | str, str] = {}
+    for cell in dict.fromkeys(column.cells):
+        if _is_number(cell):
+            first = by_value.setdefault(_exact(cell), cell)
+            # Labels of only digits are codes: 007 is not 7.
+            if first != cell and not (first.isdigit() and cell.isdigit()):
+                raise DataError(
+                    f"{column.path}: column {column.name!r} has the labels {first!r} and {cell!r}, which are "
+                    "the same number; use one spelling per label"
+                )
+    if all(len(cell) < 19 and _WHOLE.fullmatch(cell) and str(int(cell)) == cell for cell in column.cells):
+        return np.array([int(cell) for cell in column.cells], np.int64)
+    return np.array(column.cells)
 
 
 def same_number(first: str, second: str) -> bool:
     """Whether two texts spell the same number, such as `1` and `1.0`."""
-    return is_number(first) and is_number(second) and exact(first) == exact(second)
+    return _is_number(first) and _is_number(second) and _exact(first) == _exact(second)
 
 
 def listed(labels: Iterable[str], most: int = 20) -> str:
-    """Labels in quotes for a message, at most so many."""
-    names = [quoted(label) for label in labels]
+    """Quoted labels for a message, at most `most`."""
+    names = [_quoted(label) for label in labels]
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,13 +1,13 @@
 """Formulas, without torch. The pipeline, file by file:
 
-1. text → expression: `_parse` (and back: `_text`), over the table of operations `_ops`. An expression is a
-   graph (`_expr`, `_canonical`) whose constant parts are computed when it is built (`_numbers`).
+1. text → expression: `_parse` (and back: `_text`), using the table of operations `_ops`. An expression is a
+   graph (`_expr`) whose constant parts are computed when it is built (`_numbers`).
 2. expression → derivatives: `_derive`.
-3. expression → plan: `_split` multiplies it out into `_terms`, unless that loses digits (`_cancellation`);
-   `_plan` groups these into matrix products.
-4. `_function` holds all of this for one formula (`_ranges` checks its arguments); `_catalogue` has the
-   paper's functions, `_mixed` several in one matrix.
-5. function → explanation: `_explain`, from what `_measure` and `_singularities` find with `_numpy`; `_sympy`
+3. expression → plan: `_split` multiplies it out into `_terms`; `_plan` groups these into matrix products,
+   unless multiplying out loses digits.
+4. `_function` ties this together for one formula (`_ranges` checks its arguments). `_catalogue` has the
+   paper's functions; `_mixed` combines several in one matrix.
+5. function → explanation: `_explain` reports what `_measure` finds by evaluating with `_numpy`; `_sympy`
    prints derivatives.
 """
 

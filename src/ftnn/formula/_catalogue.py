@@ -72,20 +72,18 @@ def as_function(source: str | Function) -> Function:
     if isinstance(source, Function):
         return source
     if not isinstance(source, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"expected a catalogue name, a formula or a Function, not {type(source).__name__}")
+        raise TypeError(f"expected a catalogue name, a formula or a Function, got {type(source).__name__}")
     if source in _ROWS:
         return _function(source)
     try:
         return Function(source)
     except FormulaError as error:
         if source.isidentifier():
-            raise FormulaError(
-                f"{source!r} is not in the catalogue ({', '.join(_ROWS)}) and not a formula: {error.message}",
-                text=source,
-            ) from None
+            message = f"{source!r} is not in the catalogue ({', '.join(_ROWS)}) and is not a formula"
+            raise FormulaError(f"{message}: {error.message}", text=source) from None
         raise
 
 
 def name_of(function: Function) -> str | None:
-    """The catalogue's name for a function, if it has one."""
+    """The catalogue name of a function; None if it has none."""
     return next((name for name in _ROWS if _function(name) == function), None)

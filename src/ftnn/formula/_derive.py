@@ -1,4 +1,4 @@
-"""Derivatives, values at 0, and rewriting for a backend: what follows from the table of operations."""
+"""Derivatives, values at 0, and rewriting for a target, all from the table of operations."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ftnn.formula._expr import (
     Call,
     Expr,
     Number,
+    bottom_up,
     folded,
     plus,
     postorder,
@@ -26,51 +27,52 @@ from ftnn.formula._ops import ARGUMENTS, OPS, is_native
 from ftnn.formula._parse import parse
 
 MAX_DERIVED = 10_000
-"""Operations, numbers and names in an expression and all its derivatives together, counting equal ones once:
-about a second's work."""
+"""The limit on operations, numbers and names in an expression and all its derivatives, counting equal ones
+once: about a second of work."""
 
 
 def simplify(expr: Expr) -> Expr:
-    """`expr` with numbers computed and no-ops dropped: see `folded`."""
+    """`expr` with numbers computed and no-ops dropped; see `folded`."""
     return rebuild(expr, lambda leaf: leaf)
 
 
 @cache
 def rule(text: str) -> Expr:
-    """A formula of the table, in the arguments a, b, c."""
+    """A formula from the table, in the arguments a, b, c."""
     return simplify(parse(text, rule=True))
 
 
-@lru_cache(maxsize=10_000)  # derivatives by many names ask for the same again and again
+@lru_cache(maxsize=10_000)  # derivatives by different names need many of the same
 def apply_rule(text: str, args: tuple[Expr, ...]) -> Expr:
-    """A formula of the table with `args` in place of a, b, c."""
+    """A formula from the table with `args` in place of a, b, c."""
     return substitute(rule(text), dict(zip(ARGUMENTS, args, strict=False)))
 
 
 def differentiate(expr: Expr, name: str) -> Expr:
     """∂expr/∂name.
 
-    For a parameter, an operation's decreed derivative is used if it has one; for the input `x` or the memory
-    cell `C`, always the true one.
+    For a parameter, an operation's surrogate gradient is used if it has one; for the input `x` or the memory
+    cell `C`, always the true derivative.
     """
     by_parameter = name not in (INPUT, MEMORY)
-    slopes: dict[Expr, Expr] = {}
-    for part in postorder(expr):
+
+    def slope(part: Expr, arg_slopes: list[Expr]) -> Expr:
         if name not in part.names:
-            slopes[part] = ZERO
-        elif isinstance(part, Call):
-            total = ZERO
-            for text, arg in zip(OPS[part.op].derivatives(by_parameter=by_parameter), part.args, strict=True):
-                if slopes[arg] is not ZERO:
-                    total = plus(total, times(apply_rule(text, part.args), slopes[arg]))
-            slopes[part] = total
-        else:
-            slopes[part] = ONE
-    return slopes[expr]
+            return ZERO
+        if not isinstance(part, Call):
+            return ONE
+        total = ZERO
+        rules = OPS[part.op].derivatives(by_parameter=by_parameter)
+        for text, arg_slope in zip(rules, arg_slopes, strict=True):
+            if arg_slope is not ZERO:
+                total = plus(total, times(apply_rule(text, part.args), arg_slope))
+        return total
+
+    return bottom_up(expr, slope)
 
 
 def gradient(expr: Expr, names: Iterable[str], most: int = MAX_DERIVED) -> list[Expr]:
-    """∂expr/∂name for each of `names`. Raises `FtnnError` if they have over `most` operations in all."""
+    """∂expr/∂name for each of `names`. Raises `FtnnError` if there are more than `most` operations in all."""
     seen = set(postorder(expr))
     slopes: list[Expr] = []
     for name in names:
@@ -79,8 +81,8 @@ def gradient(expr: Expr, names: Iterable[str], most: int = MAX_DERIVED) -> list[
             seen.update(postorder(slopes[-1]))
         if len(seen) > most:
             raise FtnnError(
-                f"the formula and its derivatives have over {most:,} operations, numbers and names, counting "
-                "equal ones once; use fewer parameters, or nest them less deeply"
+                f"the formula and its derivatives have more than {most:,} operations, numbers and names, "
+                "counting equal ones once; use fewer parameters, or nest them less deeply"
             )
     return slopes
 
@@ -88,35 +90,34 @@ def gradient(expr: Expr, names: Iterable[str], most: int = MAX_DERIVED) -> list[
 def at_zero(expr: Expr, drops: Callable[[Expr], bool]) -> Expr:
     """`expr` at x = 0, simplified: factors of x and added zeros drop out.
 
-    `drops` tells whether a factor is finite and may drop out, since 0·∞ is not 0. The sign of a zero may
-    change.
+    `drops` says whether a factor is finite, so that its product with 0 may drop out (0·∞ is not 0). The sign
+    of a zero may change.
     """
-    at: dict[Expr, Expr] = {}
-    for part in postorder(expr):
+
+    def at(part: Expr, args: list[Expr]) -> Expr:
         if not isinstance(part, Call):
-            at[part] = ZERO if part is symbol(INPUT) else part
-            continue
-        args = [at[arg] for arg in part.args]
+            return ZERO if part is symbol(INPUT) else part
         match part.op, args:
             case "mul", [a, b] if (a is ZERO and drops(b)) or (b is ZERO and drops(a)):
-                at[part] = ZERO
+                return ZERO
             case "div", [a, b] if a is ZERO and b is not ZERO and drops(folded("div", ONE, b)):
-                at[part] = ZERO
+                return ZERO
             case "add", [a, b]:
-                at[part] = plus(a, b)
+                return plus(a, b)
             case "sub", [a, b] if a is ZERO:
-                at[part] = folded("neg", b) if b is not ZERO else ZERO
+                return folded("neg", b) if b is not ZERO else ZERO
             case "sub", [a, b] if a is b and drops(a):
-                at[part] = ZERO
+                return ZERO
             case "neg", [a] if a is ZERO:
-                at[part] = ZERO
+                return ZERO
             case op, _:
-                at[part] = folded(op, *args)
-    return at[expr]
+                return folded(op, *args)
+
+    return bottom_up(expr, at)
 
 
 def has_poles(part: Call) -> bool:
-    """Whether an operation may give inf or NaN, other than by overflow."""
+    """Whether an operation can give inf or NaN other than by overflow."""
     match part:
         case Call("div", (_, Number(value))):
             return value == 0
@@ -127,24 +128,20 @@ def has_poles(part: Call) -> bool:
 
 
 def is_bounded(expr: Expr) -> bool:
-    """Whether `expr` is finite for finite arguments: it has no poles, and nothing that grows fast."""
+    """Whether `expr` is finite for finite arguments: it has no poles and no exponential growth."""
     calls = [part for part in postorder(expr) if isinstance(part, Call)]
     return not any(part.op in ("exp", "sinh", "cosh") or has_poles(part) for part in calls)
 
 
-def lower(expr: Expr, backend: str) -> Expr:
-    """`expr` in operations that `backend` has by name."""
-    lowered: dict[Expr, Expr] = {}
-    for part in postorder(expr):
+def lower(expr: Expr, target: str) -> Expr:
+    """`expr` rewritten in operations that `target` has natively."""
+
+    def lowered(part: Expr, args: list[Expr]) -> Expr:
         if not isinstance(part, Call):
-            lowered[part] = part
-            continue
-        args = [lowered[arg] for arg in part.args]
-        spelling = OPS[part.op].spelling(backend)
+            return part
+        spelling = OPS[part.op].spelling(target)
         if is_native(spelling):
-            lowered[part] = folded(part.op, *args)
-        else:
-            lowered[part] = substitute(
-                lower(rule(spelling), backend), dict(zip(ARGUMENTS, args, strict=False))
-            )
-    return lowered[expr]
+            return folded(part.op, *args)
+        return substitute(lower(rule(spelling), target), dict(zip(ARGUMENTS, args, strict=False)))
+
+    return bottom_up(expr, lowered)

@@ -1,8 +1,7 @@
-"""What a function will do before it is trained: questions that the paper had to answer by trial.
+"""What to expect of a function before training: the questions that the paper had to answer by trial.
 
-The answers are measured: parameters are drawn from their initial ranges, the input runs over its range, and
-the function is evaluated. That works for any formula, and says how often something happens, where algebra
-would only say whether.
+The answers are measured: the function is evaluated over the range of inputs, with parameters drawn from their
+initial ranges. That works for any formula, and shows how often something happens, not just whether it can.
 """
 
 from __future__ import annotations
@@ -13,21 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ftnn.errors import FormulaError, FtnnError
-from ftnn.formula._expr import INPUT, written_out
-from ftnn.formula._measure import (
-    DRAWS,
-    dead_example,
-    draw,
-    is_dead,
-    longest_run,
-    reaches_zero,
-    reduced,
-    values_at,
-)
+from ftnn.errors import FtnnError
+from ftnn.formula import _measure as measure
+from ftnn.formula._expr import INPUT, tree_size
 from ftnn.formula._numpy import steps
+from ftnn.formula._parse import error_in
 from ftnn.formula._ranges import finite_interval
-from ftnn.formula._singularities import breaks, overflow, possible_breaks
 
 if TYPE_CHECKING:
     from ftnn.formula._function import Function
@@ -37,37 +27,40 @@ if TYPE_CHECKING:
 POINTS = 1025
 """Inputs at which the function is evaluated."""
 MAX_PRINTED = 10_000
-"""Operations, numbers and names in all derivatives that are written out."""
+"""The limit on operations, numbers and names in all printed derivatives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The result of `Function.explain`. Fractions are of the drawn parameters; `str()` is for people."""
+    """The result of `Function.explain`; `str()` formats it for reading.
+
+    A fraction is the share of the parameter draws for which something holds.
+    """
 
     function: Function
     x: Range
     derivatives: dict[str, Any]
-    """By `x` and each parameter, as SymPy expressions, or a text that says why there is none."""
+    """With respect to `x` and each parameter: a SymPy expression, or a text that says why there is none."""
     plan: Plan
     reaches_zero: float
-    """For which fraction of the draws F is zero at some input in the range."""
+    """The fraction for which F is zero at some input in the range."""
     poles: tuple[tuple[str, float], ...]
-    """(where, for which fraction of the draws): F is not finite there."""
+    """(place, fraction): where F is not finite."""
     jumps: tuple[tuple[str, float], ...]
-    """(where, for which fraction of the draws): F is not continuous there."""
+    """(place, fraction): where F is not continuous."""
     overflows: tuple[str, float] | None
-    """(an example, the largest |value|) if F or a derivative leaves float32 for inputs and initial parameters
-    in their ranges."""
+    """(an example, the largest |value|) if F or a derivative leaves the range of float32 for some inputs and
+    initial parameters."""
     sleeps: float
-    """For which fraction of the draws F is zero on an interval of inputs, but not for all inputs."""
+    """The fraction for which F is zero on an interval of inputs, but not for all inputs."""
     dead: float
-    """For which fraction of the draws F is zero for all inputs."""
+    """The fraction for which F is zero for all inputs."""
     can_die: str
-    """Parameters that training may reach and for which F is zero everywhere; empty if none were found."""
+    """Parameters within reach of training for which F is zero everywhere; empty if none were found."""
     can_revive: bool
-    """Whether the parameters of a dead connection still move."""
+    """Whether training still moves the parameters of a dead connection."""
     unseen: int = 0
-    """How many places were not checked for poles and jumps because there are too many."""
+    """The number of places that were not checked for poles and jumps because there are too many."""
 
     def __str__(self) -> str:
         lines = list(self.lines())
@@ -118,30 +111,27 @@ def explain(function: Function, x: Range) -> Explanation:
     """Examine `function` over the inputs `x` = (low, high)."""
     interval = finite_interval(x)
     if interval is None:
-        raise FormulaError(
-            f"the range of inputs must be (low, high), finite and low < high, not {x!r}",
-            text=function.formula,
-            end=len(function.formula),
-        )
+        message = f"the range of inputs must be (low, high), finite and low < high, not {x!r}"
+        raise error_in(function.formula, message)
     low, high = interval
-    places, unseen = possible_breaks(function.expr)
+    places, unseen = measure.possible_breaks(function.expr)
     measured = [*places["singular"], *places["jump"], *(function.expr,) * 4]
-    count = reduced(DRAWS, sum(len(steps(expr)) for expr in measured))
-    draws = draw(function, function.init, count)
+    count = measure.reduced(measure.DRAWS, sum(len(steps(expr)) for expr in measured))
+    draws = measure.draw(function, function.init, count)
     grid = np.linspace(low, high, POINTS)
-    values = values_at(function.expr, grid, draws)
-    dead = is_dead(function.expr, grid, draws)
-    can_die, can_revive = dead_example(function, grid, count)
+    values = measure.values_at(function.expr, grid, draws)
+    dead = measure.is_dead(function.expr, grid, draws)
+    can_die, can_revive = measure.dead_example(function, grid, count)
     return Explanation(
         function,
         interval,
         _derivatives(function),
         function.plan,
-        reaches_zero=float(reaches_zero(function.expr, grid, draws, values).mean()),
-        poles=tuple(breaks(function, "singular", places["singular"], grid, draws)),
-        jumps=tuple(breaks(function, "jump", places["jump"], grid, draws)),
-        overflows=overflow(function, low, high),
-        sleeps=float(((longest_run(values == 0) >= 3) & ~dead).mean()),
+        reaches_zero=float(measure.reaches_zero(function.expr, grid, draws, values).mean()),
+        poles=tuple(measure.breaks(function, "singular", places["singular"], grid, draws)),
+        jumps=tuple(measure.breaks(function, "jump", places["jump"], grid, draws)),
+        overflows=measure.overflow(function, low, high),
+        sleeps=float(((measure.longest_run(values == 0) >= 3) & ~dead).mean()),
         dead=float(dead.mean()),
         can_die=can_die,
         can_revive=can_revive,
@@ -153,10 +143,10 @@ def _derivatives(function: Function) -> dict[str, Any]:
     left = MAX_PRINTED
     derivatives: dict[str, Any] = {}
     for name in (INPUT, *function.parameters):
-        size = written_out(function.slope(name))
+        size = tree_size(function.slope(name))
         try:
             if size > left:
-                raise FtnnError(f"too large to be written out beside the others: {size:,} operations")
+                raise FtnnError(f"too large to print with the others: {size:,} operations")
             derivatives[name] = function.derivative(name)
             left -= size
         except FtnnError as error:

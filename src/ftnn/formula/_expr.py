@@ -1,12 +1,12 @@
 """Expressions: a graph in which equal parts are the same object.
 
-Every expression is interned, so `is` compares structure, a dictionary keyed by expressions shares work, and a
+Every expression is interned, so `is` compares structure, dictionaries keyed by expressions share work, and a
 derivative that mentions `q*x + r` five times stores it once.
 
 There are three ways to build one. `call` keeps exactly what was written. `folded` also computes numbers and
 drops no-ops, but only those that are no-ops for every IEEE value: NaN, infinities and the sign of zero
-survive. `plus` and `times` are for derivatives and other sums that ftnn builds, where `ZERO` means an absent
-term.
+survive. `plus` and `times` are for sums that ftnn builds itself, such as derivatives; there, `ZERO` means an
+absent term.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from ftnn.formula._numbers import compute
@@ -59,6 +60,7 @@ class Call:
 
 
 Expr = Number | Symbol | Call
+T = TypeVar("T")
 
 _interned: WeakValueDictionary[object, Expr] = WeakValueDictionary()
 _lock = threading.Lock()
@@ -72,13 +74,10 @@ def _intern(key: object, make: Callable[[], Expr]) -> Expr:
         return expr
 
 
-def is_negative_zero(value: float) -> bool:
-    return value == 0 and math.copysign(1, value) < 0
-
-
 def number(value: int | float) -> Expr:
     value = float(value)
-    if value.is_integer() and abs(value) <= 2**53 and not is_negative_zero(value):
+    is_negative_zero = value == 0 and math.copysign(1, value) < 0
+    if value.is_integer() and abs(value) <= 2**53 and not is_negative_zero:
         value = int(value)
     return _intern(("number", type(value).__name__, value), lambda: Number(value))
 
@@ -122,28 +121,48 @@ def names(*roots: Expr) -> tuple[str, ...]:
     return tuple(part.name for part in postorder(*roots) if isinstance(part, Symbol))
 
 
-def written_out(expr: Expr) -> int:
-    """The number of nodes of `expr` as a tree, without sharing equal parts."""
-    sizes: dict[Expr, int] = {}
+def bottom_up(expr: Expr, result: Callable[[Expr, list[T]], T]) -> T:
+    """`result(part, results of its arguments)` of the whole expression; visits each distinct part once."""
+    results: dict[Expr, T] = {}
     for part in postorder(expr):
-        sizes[part] = 1 + sum(sizes[arg] for arg in part.args) if isinstance(part, Call) else 1
-    return sizes[expr]
+        args = part.args if isinstance(part, Call) else ()
+        results[part] = result(part, [results[arg] for arg in args])
+    return results[expr]
+
+
+def tree_size(expr: Expr) -> int:
+    """The number of nodes of `expr` as a tree, counting equal parts every time."""
+    return bottom_up(expr, lambda _, sizes: 1 + sum(sizes))
 
 
 def rebuild(expr: Expr, leaf: Callable[[Number | Symbol], Expr]) -> Expr:
     """`expr` with every leaf replaced, folded on the way up."""
-    rebuilt: dict[Expr, Expr] = {}
-    for part in postorder(expr):
-        if isinstance(part, Call):
-            rebuilt[part] = folded(part.op, *(rebuilt[arg] for arg in part.args))
-        else:
-            rebuilt[part] = leaf(part)
-    return rebuilt[expr]
+    return bottom_up(
+        expr, lambda part, args: folded(part.op, *args) if isinstance(part, Call) else leaf(part)
+    )
 
 
 def substitute(expr: Expr, values: Mapping[str, Expr]) -> Expr:
     """`expr` with names replaced by expressions."""
     return rebuild(expr, lambda part: values.get(part.name, part) if isinstance(part, Symbol) else part)
+
+
+def canonical(expr: Expr) -> Expr:
+    """`expr` with the operands of sums, products, min and max in a fixed order, for comparing functions.
+
+    `x*p` equals `p*x`, but `p*(x + 1)` does not equal `p*x + p`. Operands are sorted by identity, since equal
+    ones are the same object; so the order holds only within this process, and while the result exists.
+    """
+
+    def ordered(part: Expr, args: list[Expr]) -> Expr:
+        if not isinstance(part, Call):
+            return part
+        if part.op in ("add", "mul", "min", "max"):
+            nested = [arg.args if isinstance(arg, Call) and arg.op == part.op else (arg,) for arg in args]
+            args = sorted((operand for operands in nested for operand in operands), key=id)
+        return call(part.op, *args)
+
+    return bottom_up(expr, ordered)
 
 
 # --- folding ---
@@ -155,12 +174,11 @@ def folded(op: str, *args: Expr) -> Expr:
     Only identities that hold for every IEEE value are used: `a - 0`, `1*a` and `a**0` are folded, but not
     `0*a` and `a - a` (a may be NaN or infinite), nor `a + 0` (0 for a = -0) and `0 - a` (0 for a = 0).
     """
-    fold = _FOLD.get(op)
-    if fold is not None and (expr := fold(*args)) is not None:
-        return expr
+    if (simpler := _simpler(op, args)) is not None:
+        return simpler
     if all(isinstance(a, Number) for a in args):
         value = compute(op, *(a.value for a in args if isinstance(a, Number)))
-        if value is not None and math.isfinite(value):  # else it gives inf or NaN when it runs
+        if value is not None and math.isfinite(value):  # inf and NaN are left to run time
             return number(value)
     return call(op, *args)
 
@@ -213,75 +231,47 @@ def _sign_in_front(multiply: Callable[[Expr, Expr], Expr], a: Expr, b: Expr) -> 
     return None
 
 
-def _fold_add(a: Expr, b: Expr) -> Expr | None:
-    if a is NEGATIVE_ZERO:
-        return b
-    if b is NEGATIVE_ZERO:
-        return a
-    if isinstance(a, Number) and isinstance(b, Number):
-        return None
-    if (positive := _unneg(b)) is not None:
-        return folded("sub", a, positive)
-    return _selected_together(partial(folded, "add"), a, b)
-
-
-def _fold_sub(a: Expr, b: Expr) -> Expr | None:
-    if b is ZERO:
-        return a
-    if a is NEGATIVE_ZERO:
-        return folded("neg", b)
-    if not isinstance(a, Number) and (positive := _unneg(b)) is not None:
-        return folded("add", a, positive)
+def _simpler(op: str, args: tuple[Expr, ...]) -> Expr | None:
+    """A simpler expression that equals `op(*args)` for every IEEE value; None if no rule applies."""
+    a, b = args[0], args[-1]
+    are_numbers = isinstance(a, Number) and isinstance(b, Number)
+    match op:
+        case "add":
+            if a is NEGATIVE_ZERO or b is NEGATIVE_ZERO:
+                return b if a is NEGATIVE_ZERO else a
+            if not are_numbers and (positive := _unneg(b)) is not None:
+                return folded("sub", a, positive)
+            return _selected_together(partial(folded, "add"), a, b)
+        case "sub":
+            if b is ZERO:
+                return a
+            if a is NEGATIVE_ZERO:
+                return folded("neg", b)
+            if not isinstance(a, Number) and (positive := _unneg(b)) is not None:
+                return folded("add", a, positive)
+        case "mul":
+            if a is ONE or b is ONE:
+                return b if a is ONE else a
+            if (signed := _sign_in_front(partial(folded, "mul"), a, b)) is not None:
+                return signed
+            if isinstance(b, Number) and not isinstance(a, Number):  # numbers come first
+                return folded("mul", b, a)
+        case "div" if b is ONE:
+            return a
+        case "pow":
+            if b is ZERO or b is NEGATIVE_ZERO:
+                return ONE  # even for NaN, as in IEEE's pow and every backend
+            is_even = isinstance(b, Number) and isinstance(b.value, int) and b.value % 2 == 0
+            if is_even and (positive := _unneg(a)) is not None:
+                return folded("pow", positive, b)
+            return a if b is ONE else None
+        case "neg" if not isinstance(a, Number):
+            return _unneg(a)
+        case "where":
+            if args[1] is b:
+                return b
+            if isinstance(a, Number):
+                return args[1] if a.value else b
+        case _:
+            pass
     return None
-
-
-def _fold_mul(a: Expr, b: Expr) -> Expr | None:
-    if a is ONE:
-        return b
-    if b is ONE:
-        return a
-    if (negative := _sign_in_front(partial(folded, "mul"), a, b)) is not None:
-        return negative
-    if isinstance(b, Number) and not isinstance(a, Number):  # numbers come first
-        return folded("mul", b, a)
-    return None
-
-
-def _fold_div(a: Expr, b: Expr) -> Expr | None:
-    return a if b is ONE else None
-
-
-def _fold_pow(a: Expr, b: Expr) -> Expr | None:
-    if b is ZERO or b is NEGATIVE_ZERO:
-        return ONE  # even for NaN, as in IEEE's pow and every backend
-    if (
-        isinstance(b, Number)
-        and isinstance(b.value, int)
-        and b.value % 2 == 0
-        and (positive := _unneg(a)) is not None
-    ):
-        return folded("pow", positive, b)
-    return a if b is ONE else None
-
-
-def _fold_neg(a: Expr) -> Expr | None:
-    return _unneg(a) if not isinstance(a, Number) else None
-
-
-def _fold_where(condition: Expr, a: Expr, b: Expr) -> Expr | None:
-    if a is b:
-        return a
-    if isinstance(condition, Number):
-        return a if condition.value else b
-    return None
-
-
-_FOLD: dict[str, Callable[..., Expr | None]] = {
-    "add": _fold_add,
-    "sub": _fold_sub,
-    "mul": _fold_mul,
-    "div": _fold_div,
-    "pow": _fold_pow,
-    "neg": _fold_neg,
-    "where": _fold_where,
-}

@@ -7,11 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ftnn.errors import FormulaError, FtnnError
-from ftnn.formula._canonical import canonical
 from ftnn.formula._derive import at_zero, gradient, simplify
-from ftnn.formula._expr import INPUT, MEMORY, ZERO, Call, Expr, folded, names, number, substitute
-from ftnn.formula._parse import parse
-from ftnn.formula._ranges import DEFAULT_RANGE, Range, checked_constants, checked_ranges, error_at
+from ftnn.formula._expr import INPUT, MEMORY, ZERO, Call, Expr, canonical, folded, names, number, substitute
+from ftnn.formula._parse import error_in, parse
+from ftnn.formula._ranges import DEFAULT_RANGE, Range, checked_constants, checked_ranges
 from ftnn.formula._text import to_text
 
 if TYPE_CHECKING:
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from ftnn.formula._plan import Plan
 
 MAX_OPERATIONS = 3_000
-"""Operations, numbers and names in a function and all its derivatives, counting equal ones once: what
-compiles within a second or two."""
+"""The limit on operations, numbers and names in a function and all its derivatives, counting equal ones once:
+about what compiles within two seconds."""
 
 
 class Function:
@@ -28,10 +27,11 @@ class Function:
 
     **Arguments:**
 
-    - `formula`: the text, such as `"p*sin(q*x + r)"`. `x` is the input. `C` is the function's previous value,
-        which makes it a memory function. Every other name is a parameter, unless `constants` has it.
-    - `init`: the initial range `(low, high)` of each parameter that does not start uniformly in ±0.1.
-    - `constants`: for each constant, the values it is drawn from, once, before training: `{"u": (-1, 1)}`.
+    - `formula`: the text, such as `"p*sin(q*x + r)"`. `x` is the input. `C` is the function's previous value;
+        it makes the function a memory function. Every other name is a parameter, unless `constants` has it.
+    - `init`: the initial range `(low, high)` of each parameter; the default is uniform in ±0.1.
+    - `constants`: for each constant, the values from which it is drawn once, before training:
+        `{"u": (-1, 1)}`.
 
     Functions are immutable. Two are equal if they have the same expression (up to the order of sums and
     products), constants and initial ranges.
@@ -50,7 +50,7 @@ class Function:
     def composed(
         cls, formula: str, init: Mapping[str, Sequence[float]], constants: Mapping[str, Iterable[float]]
     ) -> Function:
-        """A function whose text ftnn composed from functions within the limits: it may have any length."""
+        """A function of any length, whose text ftnn composed from functions within the limits."""
         function = cls.__new__(cls)
         function._set(formula, parse(formula, limited=False), init, constants)
         return function
@@ -67,19 +67,10 @@ class Function:
         self._choices = checked_constants(constants, formula, names(expr))
         self._init = checked_ranges(init, formula, self.parameters)
         if INPUT not in names(expr):
-            raise FormulaError(
-                "the formula has no x, the connection's input; without x nothing gets through",
-                text=formula,
-                end=len(formula),
-            )
+            raise error_in(formula, "the formula does not use x, the connection's input")
         if not self.parameters:
-            raise FormulaError(
-                "the formula has no parameter to train; every name except x, C, pi and constants is one",
-                text=formula,
-                end=len(formula),
-            )
-
-    # --- its parts ---
+            hint = "every name except x, C, pi and constants is a parameter"
+            raise error_in(formula, f"the formula has no parameter to train; {hint}")
 
     @property
     def formula(self) -> str:
@@ -93,7 +84,7 @@ class Function:
 
     @cached_property
     def expr(self) -> Expr:
-        """The expression with numbers folded: what plans and kernels start from."""
+        """The expression with numbers folded, for plans and kernels."""
         return simplify(self._written)
 
     @cached_property
@@ -114,7 +105,7 @@ class Function:
 
     @property
     def choices(self) -> dict[str, tuple[float, ...]]:
-        """The values that each constant is drawn from."""
+        """The values from which each constant is drawn."""
         return dict(self._choices)
 
     @cached_property
@@ -130,29 +121,25 @@ class Function:
         return to_sympy(self.expr)
 
     def slope(self, name: str) -> Expr:
-        """∂F/∂name as one of our expressions, with the decreed derivatives."""
+        """∂F/∂name as an expression, with surrogate gradients where the table of operations has them."""
         if name not in self._arguments:
-            raise error_at(
-                name,
-                self._formula,
-                f"no derivative by {name!r}: this function is differentiated by {', '.join(self._arguments)}",
-            )
+            message = f"no derivative with respect to {name!r}; expected one of {', '.join(self._arguments)}"
+            raise error_in(self._formula, message, str(name))
         return self.slopes[name]
 
     @property
     def _arguments(self) -> tuple[str, ...]:
-        """What it is differentiated by."""
+        """The names with respect to which it is differentiated."""
         return (INPUT, *((MEMORY,) if self.has_memory else ()), *self.parameters)
 
     @cached_property
     def slopes(self) -> dict[str, Expr]:
-        """∂F/∂name by the input, the previous value if it is used, and every parameter."""
+        """∂F/∂name for the input, the previous value if it is used, and every parameter."""
         try:
-            return dict(
-                zip(self._arguments, gradient(self.expr, self._arguments, MAX_OPERATIONS), strict=True)
-            )
+            slopes = gradient(self.expr, self._arguments, MAX_OPERATIONS)
         except FtnnError as error:
-            raise FormulaError(str(error), text=self._formula, end=len(self._formula)) from None
+            raise error_in(self._formula, str(error)) from None
+        return dict(zip(self._arguments, slopes, strict=True))
 
     def derivative(self, name: str) -> Any:
         """∂F/∂name, for `"x"` or a parameter, as a SymPy expression."""
@@ -166,10 +153,8 @@ class Function:
 
         return to_latex(self.sympy)
 
-    # --- its behaviour ---
-
     def __call__(self, x: Any, /, **values: Any) -> Any:
-        """F(x) in float64, broadcast; pass parameters and constants by name."""
+        """F(x) in float64, broadcast. Parameters and constants are keyword arguments."""
         from ftnn.formula._numpy import evaluate
 
         expected = {*names(self._written)} - {INPUT}
@@ -180,34 +165,35 @@ class Function:
 
     @cached_property
     def plan(self) -> Plan:
-        """How it is computed, as GEMMs or fused, and why."""
+        """Whether it is computed as GEMMs or fused, and why."""
         from ftnn.formula._plan import make_plan
 
         return make_plan(self.expr)
 
     @cached_property
     def at_zero(self) -> Expr:
-        """F(0), the output for a silent input, assuming parameters for which it is finite."""
-        return at_zero(self.expr, drops=lambda _: True)
+        """F(0), the output for a silent input, assuming that the parameters make it finite."""
+        return _at_zero(self.expr)
 
     def grounded(self) -> Function:
         """The function F(x) - F(0), which is 0 for a silent input.
 
-        A constant output from every connection drowns the gradient of deep networks; this removes it. Raises
-        `FormulaError` if F(0) is not finite.
+        In deep networks, a constant output from every connection drowns the gradient; grounding removes it.
+        Raises `FormulaError` if F(0) is not finite.
         """
         from ftnn.formula._measure import is_finite_at_zero
 
         if not is_finite_at_zero(self):
-            at_zero = to_text(substitute(self.expr, {INPUT: number(0)}))
-            raise FormulaError(
-                f"cannot be grounded: F(0) = {at_zero} is not finite for all initial parameters",
-                text=self._formula,
-                end=len(self._formula),
-            )
-        if self._is_grounded:
-            return self
-        grounded = to_text(folded("sub", self.expr, self.at_zero))
+            value = to_text(substitute(self.expr, {INPUT: number(0)}))
+            message = f"cannot be grounded: F(0) = {value} is not finite for all initial parameters"
+            raise error_in(self._formula, message)
+        match self.expr:
+            case Call("sub", (first, second)) if second is _at_zero(first):
+                return self
+            case _ if self.at_zero is ZERO:
+                return self
+            case expr:
+                grounded = to_text(folded("sub", expr, self.at_zero))
         used = names(parse(grounded, limited=False))
         return Function.composed(
             grounded,
@@ -215,17 +201,8 @@ class Function:
             {name: choices for name, choices in self._choices.items() if name in used},
         )
 
-    @property
-    def _is_grounded(self) -> bool:
-        """Whether it is written as F(x) - F(0), or F(0) is 0."""
-        match self.expr:
-            case Call("sub", (first, second)) if second is at_zero(first, drops=lambda _: True):
-                return True
-            case _:
-                return self.at_zero is ZERO
-
     def explain(self, x: Range = (-1.0, 1.0)) -> Explanation:
-        """What to know before training: derivatives, plan, zeros, poles, jumps, overflow, sleep and death.
+        """A report for before training: derivatives, plan, zeros, poles, jumps, overflow, sleep and death.
 
         **Arguments:**
 
@@ -234,8 +211,6 @@ class Function:
         from ftnn.formula._explain import explain
 
         return explain(self, x)
-
-    # --- as a value ---
 
     @cached_property
     def _identity(self) -> tuple[object, ...]:
@@ -252,7 +227,7 @@ class Function:
         constants = f", constants={self._choices!r}" if self._choices else ""
         try:
             parse(self._formula)
-        except FormulaError:  # composed by ftnn, and longer than users may write
+        except FormulaError:  # composed by ftnn, and longer than a user may write
             return f"Function.composed({self._formula!r}, {self._init!r}, {self._choices!r})"
         return f"Function({self._formula!r}{init}{constants})"
 
@@ -267,3 +242,8 @@ class Function:
 
     def __deepcopy__(self, memo: object) -> Function:
         return self
+
+
+def _at_zero(expr: Expr) -> Expr:
+    """`expr` at x = 0, assuming that every factor is finite."""
+    return at_zero(expr, drops=lambda _: True)

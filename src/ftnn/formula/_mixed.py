@@ -17,22 +17,22 @@ Assignment = Literal["random", "rows", "columns"]
 _ASSIGNMENTS: tuple[Assignment, ...] = ("random", "rows", "columns")
 
 MAX_KINDS = 100
-"""Functions in one matrix."""
+"""The limit on functions in one matrix."""
 
 
 class Mixed:
-    """Several kinds of functions in one matrix: every entry has one kind.
+    """Several functions in one matrix; each entry is one of these kinds.
 
     **Arguments:**
 
     - `functions`: the kinds, each a catalogue name, a formula or a `Function`.
-    - `assign`: the kind of each entry. `"random"`: drawn when the layer is made, all kinds equally likely.
+    - `assign`: the kind of each entry. `"random"`: drawn when the layer is created, all kinds equally likely.
         `"rows"`: output i has kind i mod K. `"columns"`: input j has kind j mod K. Or an integer array
         (out, in) of kinds.
 
-    All lower levels see one function: `where(kind == 0, F_0, where(kind == 1, F_1, …))`, with `kind` a
-    constant of each connection. If several kinds use the same parameter name, they share its matrix; each
-    entry belongs to its own kind.
+    A layer computes them as a single function, `where(kind == 0, F_0, where(kind == 1, F_1, …))`, in which
+    `kind` is a constant of each connection. Kinds that use the same parameter name share its matrix, in which
+    each entry belongs to one kind.
     """
 
     def __init__(self, functions: Iterable[str | Function], assign: Assignment | Any = "random"):
@@ -41,18 +41,20 @@ class Mixed:
             raise FtnnError("Mixed needs at least one function")
         if len(self.functions) > MAX_KINDS:
             raise FtnnError(
-                f"Mixed has {len(self.functions)} functions; at most {MAX_KINDS} are allowed, since every "
-                "connection evaluates all of them"
+                f"Mixed has {len(self.functions)} functions; the limit is {MAX_KINDS}, "
+                "since every connection evaluates all of them"
             )
         self.assign: Assignment | np.ndarray[Any, Any] = self._checked(assign)
-        self.kind_name = _free_name("kind", self.functions)
+        used = {name for function in self.functions for name in names(function.written)}
+        self.kind_name = "kind"
+        while self.kind_name in used:
+            self.kind_name += "_"
         self.function = _compound(self.functions, self.kind_name)
 
     def _checked(self, assign: Any) -> Assignment | np.ndarray[Any, Any]:
         if isinstance(assign, str):
-            for assignment in _ASSIGNMENTS:
-                if assign == assignment:
-                    return assignment
+            if assign in _ASSIGNMENTS:
+                return assign
             raise FtnnError(
                 f"unknown assign={assign!r}; expected one of {', '.join(_ASSIGNMENTS)}, "
                 "or an integer array (out, in)"
@@ -60,7 +62,7 @@ class Mixed:
         table = np.asarray(assign)
         if table.ndim != 2 or table.dtype.kind not in "iu":
             raise ShapeError(
-                f"assign must be an integer array (out, in), not {table.dtype} of shape {table.shape}"
+                f"assign must be an integer array (out, in), not {table.dtype} with shape {table.shape}"
             )
         if table.size and not (table.min() >= 0 and table.max() < len(self.functions)):
             raise FtnnError(
@@ -69,7 +71,7 @@ class Mixed:
         return table.astype(np.int64)
 
     def kinds(self, in_features: int, out_features: int) -> np.ndarray[Any, Any] | None:
-        """The kind of every entry, (out, in); None if kinds are drawn."""
+        """The kind of every entry, (out, in); None if kinds are drawn at random."""
         shape = (out_features, in_features)
         if isinstance(self.assign, np.ndarray):
             if self.assign.shape != shape:
@@ -89,13 +91,6 @@ class Mixed:
         return f"Mixed([{', '.join(map(repr, self.functions))}], assign={assign})"
 
 
-def _free_name(name: str, functions: Sequence[Function]) -> str:
-    taken = {used for function in functions for used in names(function.written)}
-    while name in taken:
-        name += "_"
-    return name
-
-
 def _compound(functions: Sequence[Function], kind_name: str) -> Function:
     parameters = {name for function in functions for name in function.parameters}
     constants = {name for function in functions for name in function.constants}
@@ -109,13 +104,13 @@ def _compound(functions: Sequence[Function], kind_name: str) -> Function:
     expr: Expr = last.written
     for kind, function in reversed(list(enumerate(rest))):
         expr = call("where", call("eq", symbol(kind_name), number(kind)), function.written, expr)
-    # What constants are drawn from depends on the entry's kind, so the layer draws them.
+    # The values of a constant depend on the entry's kind, so the layer draws them.
     choices: dict[str, tuple[float, ...]] = dict.fromkeys(sorted(constants), (0.0,))
     if rest:
         choices[kind_name] = tuple(map(float, range(len(functions))))
     try:
         return Function.composed(to_text(expr), {}, choices)
-    except FormulaError as error:  # Python's parser has its own limits
+    except FormulaError as error:  # Python's parser has limits too
         raise FtnnError(
-            f"these {len(functions)} functions are too long together to be mixed: {error.message}"
+            f"these {len(functions)} functions together are too long to mix: {error.message}"
         ) from error

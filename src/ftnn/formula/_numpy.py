@@ -1,4 +1,4 @@
-"""Evaluating expressions with NumPy in float64: for `explain`, for calling a `Function`, and as an oracle."""
+"""Evaluation of expressions with NumPy in float64: for `explain`, for calling a `Function`, and in tests."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from ftnn.formula._expr import Call, Expr, Number, Symbol, postorder
 from ftnn.formula._ops import OPS
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
-
-
 Steps = tuple[tuple[Expr, tuple[Expr, ...]], ...]
-"""Parts in the order of evaluation, each with the parts that are no longer needed after it."""
+"""Parts in order of evaluation, each with the parts that are no longer needed after it."""
 
 
 @cache
@@ -30,19 +28,19 @@ def _native(spelling: str) -> Callable[..., Any]:
 
 
 def schedule(*roots: Expr) -> Steps:
-    """How to evaluate `roots`, which use only operations that NumPy has by name."""
+    """The evaluation of `roots`, which use only operations that NumPy has natively."""
     parts = tuple(postorder(*roots))
     last_use = {arg: place for place, part in enumerate(parts) if isinstance(part, Call) for arg in part.args}
     unused: list[list[Expr]] = [[] for _ in parts]
-    kept = set(roots)
+    results = set(roots)
     for part, place in last_use.items():
-        if part not in kept:
+        if part not in results:
             unused[place].append(part)
     return tuple(zip(parts, map(tuple, unused), strict=True))
 
 
 def run(steps: Steps, values: Mapping[str, Any]) -> dict[Expr, Any]:
-    """The values of the roots of a schedule. Poles and overflows give inf or NaN without a warning."""
+    """The values of a schedule's roots. Poles and overflows give inf or NaN without a warning."""
     computed: dict[Expr, Any] = {}
     with np.errstate(all="ignore"):
         for part, unused in steps:
@@ -60,7 +58,7 @@ def run(steps: Steps, values: Mapping[str, Any]) -> dict[Expr, Any]:
 
 @lru_cache(maxsize=512)
 def steps(expr: Expr) -> Steps:
-    """What NumPy computes for `expr`."""
+    """The schedule of `expr`."""
     return schedule(lower(expr, "numpy"))
 
 

@@ -1,8 +1,8 @@
-"""The table of operations: what a formula may contain, and how each backend spells it.
+"""The table of operations: what a formula may contain, and how each target spells it.
 
-A spelling is either the name of the backend's own function ("sin") or a formula over other rows ("1/cosh(a)")
-in the arguments a, b, c, for a backend that lacks the operation. To add an operation, add a row; `check`
-refuses an incomplete table when this file is loaded.
+A target is a library or language that formulas are translated to. A spelling is the name of the target's own
+function ("sin"), or, if the target lacks it, a formula over other rows in the arguments a, b, c
+("1/cosh(a)"). To add an operation, add a row; `check` refuses an incomplete table when this file is loaded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-BACKENDS = ("numpy", "torch", "llvm", "triton", "sympy")
+TARGETS = ("numpy", "torch", "llvm", "triton", "sympy")
 ARGUMENTS = ("a", "b", "c")
 
 Domain = tuple[float, float]
@@ -26,22 +26,23 @@ class Op:
 
     name: str
     derivative: tuple[str, ...]
-    """The partial derivative by each argument, as a formula in a, b, c."""
+    """The partial derivative with respect to each argument, as a formula in a, b, c."""
     numpy: str
     torch: str
     llvm: str
     triton: str
     sympy: str
     domain: tuple[Domain, ...]
-    """For tests: for each argument, where the operation and its derivatives are smooth and moderate."""
+    """For tests: the range of each argument in which the operation and its derivatives are smooth and
+    moderate."""
     by_parameter: tuple[str, ...] | None = None
-    """Derivatives decreed for parameters, if they differ from the true ones (`rect_ada`)."""
+    """Surrogate gradients for parameters, which the paper decrees, if they are not the true derivatives."""
     singular: str = ""
     """The operation is not finite where this formula is zero."""
     jump: str = ""
     """The operation jumps where this formula is zero."""
     symbol: str = ""
-    """How it is written if it is not a call: "+", "**", "<"."""
+    """How it is written if not as a call: "+", "**", "<"."""
     about: str = ""
 
     @property
@@ -57,15 +58,15 @@ class Op:
         """Whether a formula calls it by name."""
         return not self.symbol
 
-    def spelling(self, backend: str) -> str:
-        return getattr(self, backend)
+    def spelling(self, target: str) -> str:
+        return getattr(self, target)
 
     def derivatives(self, *, by_parameter: bool) -> tuple[str, ...]:
         return self.by_parameter if by_parameter and self.by_parameter is not None else self.derivative
 
 
 def is_native(spelling: str) -> bool:
-    """Whether a spelling is the name of a backend's function; else it is a formula."""
+    """Whether a spelling is the name of a target's function; else it is a formula."""
     return re.fullmatch(r"[A-Za-z_][A-Za-z_0-9]*(\.[A-Za-z_0-9]+)?", spelling) is not None
 
 
@@ -77,7 +78,7 @@ def _infix(
 
 
 def _compare(name: str, symbol: str, numpy: str, sympy: str) -> Op:
-    # A comparison has no slope; `where` never asks for it.
+    # `where` never needs the slope of a comparison.
     return _infix(name, symbol, ("0", "0"), numpy, f"operator.{name}", sympy)
 
 
@@ -97,28 +98,28 @@ def _unary(
     return Op(name, (derivative,), *spellings, domain, **more)
 
 
-# NaN stays NaN. A slope is a selection, not a factor: 0 times an infinite slope is not 0.
+# NaN stays NaN. Slopes are selected by `where`, not multiplied: 0 times an infinite slope is not 0.
 _RECT = "where(a < 0, 0, a)"
 _RECT_SLOPE = "where(a < 0, 0, 1)"
 _STEP = "where(a < 0, 0, where(a >= 0, 1, a))"
-_SIGN = "where(a > 0, 1, where(a < 0, -1, a + 0))"  # torch's own gives 0 for NaN; -0 becomes 0
+_SIGN = "where(a > 0, 1, where(a < 0, -1, a + 0))"  # torch.sign gives 0 for NaN; a + 0 turns -0 into 0
 
-# Where 1 + a is rounded, its logarithm is that of the rounded number, and the quotient corrects it. Where
-# 1 + a is exact or infinite, the logarithm is right as it is.
+# Where 1 + a is rounded, the quotient corrects the logarithm of the rounded number. Where 1 + a is exact or
+# infinite, no correction is needed.
 _LOG1P = "where(1 + a == 1, a, where((1 + a) - 1 == a, log(1 + a), log(1 + a)*(a/((1 + a) - 1))))"
 _SECH = "2*exp(-abs(a))/(1 + exp(-2*abs(a)))"  # so that nothing overflows where the value is small
 _SOFTPLUS = "max(a, 0) + log1p(exp(-abs(a)))"
 
 
 def _exp_less_one(u: str) -> str:
-    """(u - 1)/log(u) for u = exp(v): times v it is exp(v) - 1 with all its digits, however small v is.
+    """(u - 1)/log(u) for u = exp(v): times v, this is exp(v) - 1 to full precision, however small v is.
 
-    An error in u cancels, since the logarithm is taken of the same u. It is 1 where u is 1.
+    An error in u cancels, since the logarithm uses the same u. The quotient is 1 where u is 1.
     """
     return f"where({u} == 1, 1, ({u} - 1)/log({u}))"
 
 
-# Triton lacks sinh, cosh, tanh. The first form keeps its digits near 0, the second does not overflow early.
+# Triton lacks sinh, cosh and tanh. The first form is precise near 0; the second does not overflow early.
 _HALF = "exp(0.5*abs(a))"
 _WHOLE = f"({_HALF}*{_HALF})"
 _TRITON_COSH = f"0.5*{_HALF}*{_HALF} + 0.5/{_WHOLE}"
@@ -144,7 +145,7 @@ _ROWS = (
     _infix("neg", "-", ("-1",), "negative", "operator.neg", "operator.neg"),
     _infix("pow", "**", ("b*a**(b - 1)", "where(a == 0, 0, a**b*log(a))"), "power", "pow", "Pow",
            domain=((0.5, 2.0), (-2.0, 2.0)), singular="where(b < 0, a, 1)",
-           about="a power; a whole-numbered constant exponent takes any base"),
+           about="a power; with an integer constant as exponent, the base may be negative"),
     _compare("lt", "<", "less", "Lt"),
     _compare("le", "<=", "less_equal", "Le"),
     _compare("gt", ">", "greater", "Gt"),
@@ -156,7 +157,7 @@ _ROWS = (
     _unary("exp", "exp(a)"),
     _unary("log", "1/a", domain=(0.3, 3.0), singular="a"),
     _unary("log1p", "1/(1 + a)", llvm=_LOG1P, triton=_LOG1P, sympy="log(1 + a)", domain=(-0.5, 3.0),
-           singular="1 + a", about="log(1 + a), exact for small a"),
+           singular="1 + a", about="log(1 + a), accurate for small a"),
     _unary("sqrt", "1/(2*sqrt(a))", domain=(0.3, 3.0)),
     _unary("abs", "sign(a)", sympy="Abs", domain=(0.2, 2.0)),
     _unary("sign", "0", torch=_SIGN, triton=_SIGN, domain=(0.2, 2.0), jump="a"),
@@ -188,7 +189,7 @@ _ROWS = (
            about="a where a >= 0, else 0; slope 1 at 0"),
     _unary("rect_ada", _RECT_SLOPE, _RECT, _RECT, "rect", _RECT, sympy="max(0, a)", domain=(0.2, 2.0),
            by_parameter=("1",),
-           about="rect, but by a parameter its slope counts as 1 everywhere: a dead connection can revive"),
+           about="rect with a surrogate gradient of 1 for parameters, which lets dead connections revive"),
     _unary("relu", "where(a <= 0, 0, 1)", _RECT, _RECT, "rect", _RECT, sympy="max(0, a)", domain=(0.2, 2.0),
            about="rect with slope 0 at 0, as in torch"),
     _unary("step", "0", _STEP, _STEP, _STEP, _STEP, sympy="where(a >= 0, 1, 0)", domain=(0.2, 2.0), jump="a",
@@ -206,16 +207,13 @@ def check(rows: Iterable[Op]) -> Mapping[str, Op]:
     for row in rows:
         if row.name in table:
             raise ValueError(f"operation {row.name!r} is in the table twice")
-        missing = [backend for backend in BACKENDS if not row.spelling(backend)]
-        if missing:
+        if missing := [target for target in TARGETS if not row.spelling(target)]:
             raise ValueError(f"operation {row.name!r} has no spelling for {', '.join(missing)}")
         if not 1 <= row.arity <= len(ARGUMENTS) or any(low >= high for low, high in row.domain):
             raise ValueError(f"operation {row.name!r} has no usable test domain: {row.domain}")
         for rules in (row.derivative, row.derivatives(by_parameter=True)):
             if len(rules) != row.arity or not all(rules):
-                raise ValueError(
-                    f"operation {row.name!r} takes {row.arity} arguments but has derivatives {rules}"
-                )
+                raise ValueError(f"operation {row.name!r} has {row.arity} arguments, but slopes {rules}")
         table[row.name] = row
     return MappingProxyType(table)
 

@@ -1,34 +1,33 @@
-"""How a function is computed: as matrix products where it is a sum of g(p)·h(x), else fused.
+"""How a function is computed: as matrix products if it is a sum of g(p)·h(x), else fused.
 
-F is multiplied out into terms `coefficient · (parameters only) · (input only)`, if that keeps digits. Terms
-with the same input part, or the same parameter part, make one matrix product.
+F is multiplied out into terms `coefficient · (parameters only) · (input only)`, unless that loses digits.
+Terms with the same input part, or the same parameter part, form one matrix product.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from ftnn.formula._cancellation import keeps_digits
-from ftnn.formula._expr import MEMORY, ZERO, Expr, names
+from ftnn.formula._expr import MEMORY, ZERO, Call, Expr, Symbol, names
 from ftnn.formula._split import BEYOND_FLOAT32, LOSES_DIGITS, NotSeparableError, Splitter
 from ftnn.formula._terms import UNIT, Monomial, Terms, in_order, product_expr, rank, sum_expr
 from ftnn.formula._text import to_text
 
 MAX_COEFFICIENT = 10**30
-"""A coefficient larger than this, or smaller than its inverse, may leave float32 where F does not."""
+"""A coefficient above this, or below its inverse, may leave the range of float32 where F does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a function is computed. Made once, with the function; layers only follow it."""
+    """How a function is computed; determined once per function."""
 
     kind: Literal["gemm", "fused"]
     """`gemm`: a sum of matrix products. `fused`: each connection's function is evaluated."""
     reason: str
-    """Why, for people."""
+    """Why, in words."""
     terms: tuple[tuple[Expr, Expr], ...] = ()
     """(g, h): each adds `h(x) @ g(p)`, one matrix product."""
     constant: Expr | None = None
@@ -37,13 +36,13 @@ class Plan:
     """The h(x) without a parameter: adds its sum over the inputs to every output."""
     exact: bool = True
     """Whether the products are those of the formula as written. If not, factors are multiplied in another
-    order, and may leave the range of floats where F does not: see `factors`."""
+    order and may leave the range of floats where F does not; see `factors`."""
     factors: tuple[Expr, ...] = ()
-    """If not exact, what is multiplied: while each is 0 or of moderate size, the order does not matter."""
+    """If not exact, the factors. As long as each is 0 or of moderate size, their order does not matter."""
     exponentials: tuple[Expr, ...] = ()
-    """Factors into which an exponential was split, exp(x + q) = exp(x)·exp(q): 0 means underflow."""
+    """The factors of exponentials that were split, exp(x + q) = exp(x)·exp(q): 0 means underflow."""
     degree: int = 0
-    """The number of factors in the largest product."""
+    """The largest number of factors in a product."""
 
     @property
     def gemms(self) -> int:
@@ -52,7 +51,7 @@ class Plan:
 
 
 def make_plan(expr: Expr) -> Plan:
-    """The plan for a function's expression (numbers folded)."""
+    """The plan for a function's folded expression."""
     if MEMORY in names(expr):
         return Plan("fused", "it uses C, its own previous value")
     splitter = Splitter(expr)
@@ -67,6 +66,40 @@ def make_plan(expr: Expr) -> Plan:
     except RecursionError:
         return Plan("fused", "it is nested too deeply to be multiplied out")
     return _gemm_plan(terms, splitter)
+
+
+def keeps_digits(terms: Terms, waves: Mapping[Expr, Expr]) -> bool:
+    """Whether every term is at most a few times |F| + Σ |a·∂F/∂a|, for all arguments a.
+
+    Rounding an argument a changes F by a share of |a·∂F/∂a|. If no term is much larger than |F| and these,
+    computing the terms one by one is as accurate as computing F. So (x - q)**2 is not multiplied out: at
+    x = q, F and its slopes are 0, but x**2, 2*q*x and q**2 are not, and their rounding errors remain.
+
+    a·∂F/∂a is the sum of the terms, each times its power of a. Together with F, these sums are a linear
+    system for the terms. If it determines the terms, its right-hand side bounds them. Arguments inside a
+    factor, as in sin(a), are left out, and the two terms of a wave (`Splitter.waves`) count as one.
+    """
+    factors_of = {pair: [power for monomial in pair for power in monomial] for pair in terms}
+    nested_names = {
+        name
+        for factors in factors_of.values()
+        for factor, _ in factors
+        if isinstance(factor, Call)
+        for name in factor.names
+    }
+    powers: dict[tuple[object, ...], dict[str, int]] = {}
+    for pair, factors in factors_of.items():
+        by_name = {
+            factor.name: exponent
+            for factor, exponent in factors
+            if isinstance(factor, Symbol) and factor.name not in nested_names
+        }
+        wave = tuple(dict.fromkeys(waves[factor] for factor, _ in factors if factor in waves))
+        powers[(wave, frozenset(by_name.items())) if wave else (pair,)] = by_name
+    arguments = sorted({name for by_name in powers.values() for name in by_name})
+    rows = [[Fraction(1)] * len(powers)]
+    rows += [[Fraction(by_name.get(name, 0)) for by_name in powers.values()] for name in arguments]
+    return rank(rows) == len(powers)
 
 
 def _gemm_plan(terms: Terms, splitter: Splitter) -> Plan:
@@ -104,9 +137,9 @@ def _is_as_written(term: tuple[tuple[Monomial, Monomial], Fraction]) -> bool:
 
 
 def _matrix_products(terms: Terms) -> tuple[tuple[Expr, Expr], ...]:
-    """(g, h) with Σ g·h equal to the terms: one for each distinct h or g, whichever are fewer.
+    """Pairs (g, h) with Σ g·h equal to the terms: one for each distinct h or g, whichever are fewer.
 
-    One is enough if the coefficients have rank 1. For other ranks, fewer products would do, but they would
+    If the coefficients have rank 1, one pair is enough. For other ranks, fewer pairs would do, but they would
     add and subtract numbers that are not in the terms.
     """
     rows = list(dict.fromkeys(g for g, _ in terms))

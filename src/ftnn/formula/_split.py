@@ -1,4 +1,4 @@
-"""Multiplying an expression out into terms `coefficient · (parameters only) · (input only)`."""
+"""Multiplies an expression out into terms `coefficient · (parameters only) · (input only)`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_TERMS = 24
 MAX_PRODUCT_POWER = 16
 """(p*x)**n is split into p**n * x**n up to this n."""
 MAX_BITS = 4096
-"""Bits of an intermediate coefficient, which is exact: ((2*x)**16)**16 and so on would fill the memory."""
+"""The limit on the bits of a coefficient, which is exact: ((2*x)**16)**16 and so on would fill the memory."""
 
 MIXED = "mixes x with parameters, and is not a sum of products of the two"
 LOSES_DIGITS = "would lose digits if it were multiplied out"
@@ -33,7 +33,7 @@ BEYOND_FLOAT32 = "has a coefficient beyond float32 when multiplied out"
 
 
 class NotSeparableError(Exception):
-    """Carries the part that mixes the input with parameters."""
+    """`part` cannot be separated into input and parameters; `why` says why."""
 
     def __init__(self, part: Expr, why: str = MIXED):
         super().__init__(part, why)
@@ -42,17 +42,17 @@ class NotSeparableError(Exception):
 
 
 class Splitter:
-    """Multiplies an expression out, and records what that may cost."""
+    """Multiplies an expression out, and records the effects on rounding."""
 
     def __init__(self, whole: Expr) -> None:
         self.exact = True
-        """Whether every product is one of the formula as written."""
+        """Whether all products are those of the formula as written."""
         self.distributed = False
         """Whether a sum was multiplied out."""
         self.exponentials: set[Expr] = set()
         """The factors into which exponentials were split."""
         self.waves: dict[Expr, Expr] = {}
-        """The sin and cos of parameters into which a wave was split → the wave."""
+        """The sin and cos of parameters from splitting a wave → the wave."""
         self._occurrences = _occurrences(whole)
 
     def split(self, expr: Expr) -> Terms:
@@ -114,7 +114,7 @@ class Splitter:
         return {(power(g, n), power(h, n)): coefficient**n}
 
     def _abs(self, expr: Call) -> Terms:
-        """|g·h| = |g|·|h|. Not so the sign, which is NaN for 0·∞ though each factor has one."""
+        """|g·h| = |g|·|h|. The sign cannot be split this way: it is NaN for 0·∞."""
         terms = self.split(expr.args[0])
         if len(terms) != 1 or self._has_exponential(terms):
             raise NotSeparableError(expr)
@@ -147,7 +147,7 @@ class Splitter:
         return first | (second if expr.op == "sin" else {pair: -c for pair, c in second.items()})
 
     def _where(self, expr: Call) -> Terms:
-        """Selected by parameters and constants alone: each branch's parameter part is masked."""
+        """A selection by parameters and constants alone; masks the parameter part of each branch."""
         condition, a, b = expr.args
         if side(condition) != "parameters":
             raise NotSeparableError(expr)
@@ -182,7 +182,7 @@ class Splitter:
             raise NotSeparableError(expr, LOSES_DIGITS)
         if not (first and second):
             raise NotSeparableError(
-                expr, "has a factor 0, and is NaN where the other factor is NaN or infinite"
+                expr, "has a factor 0 and is NaN where the other factor is NaN or infinite"
             )
         self.distributed |= len(first) > 1 or len(second) > 1
         total: Terms = defaultdict(Fraction)
@@ -202,7 +202,7 @@ class Splitter:
         return parameters, sum_expr((h, c) for (_, h), c in terms.items() if h != UNIT)
 
     def _has_exponential(self, terms: Terms) -> bool:
-        """Whether a factor is part of an exponential: inside a call, its underflow would go unnoticed."""
+        """Whether a factor comes from an exponential, whose underflow would go unnoticed inside a call."""
         return any(
             factor in self.exponentials for pair in terms for monomial in pair for factor, _ in monomial
         )
@@ -218,7 +218,7 @@ def _is_scaled_name(expr: Expr) -> bool:
 
 
 def _occurrences(whole: Expr) -> dict[Expr, int]:
-    """How often each part occurs in `whole` as a tree."""
+    """The number of times each part occurs in `whole` as a tree."""
     parts = list(postorder(whole))
     counts = dict.fromkeys(parts, 0)
     counts[whole] = 1

@@ -1,4 +1,4 @@
-"""Expression → SymPy, for printing, LaTeX, and the user's own algebra."""
+"""Expression → SymPy, for printing, LaTeX, and algebra."""
 
 from __future__ import annotations
 
@@ -12,44 +12,43 @@ from sympy.printing.latex import LatexPrinter
 
 from ftnn.errors import FtnnError
 from ftnn.formula._derive import lower
-from ftnn.formula._expr import Call, Expr, Number, Symbol, postorder, written_out
+from ftnn.formula._expr import Call, Expr, Number, Symbol, bottom_up, postorder, tree_size
 from ftnn.formula._numpy import evaluate
 from ftnn.formula._ops import OPS
 
 MAX_WRITTEN, MAX_DEPTH = 5_000, 100
-"""Operations, numbers and names, and how deeply operations are nested: more than anyone reads, and about what
-SymPy prints within a second and within Python's stack."""
+"""The limits on operations, numbers and names, and on nesting: more than anyone reads, and about what SymPy
+prints within a second and within Python's stack."""
 MAX_NESTED, MAX_CHOICES, MAX_SIMPLIFIED = 3, 3, 200
-"""Nested functions, selections, and nodes up to which SymPy simplifies. Beyond, its questions about arguments
-(is tanh(tanh(tanh(x))) real? which of these is larger?) take time that doubles with every level, or grows
-with the square of their number."""
+"""Nested functions, selections, and nodes up to which SymPy simplifies. Beyond, its assumption queries (is
+tanh(tanh(tanh(x))) real? which of these is larger?) take exponential or quadratic time."""
 MAX_POWER = 64
-"""The power up to which SymPy multiplies out, exactly: for (2*x)**1000000 it would compute all digits."""
+"""The power up to which SymPy simplifies: it would compute all digits of (2*x)**1000000."""
 _CHOICES = ("where", "min", "max", "abs", "sign")
 
 
 def to_sympy(expr: Expr) -> Any:
-    """`expr` in SymPy's functions. All names become plain symbols.
+    """`expr` as a SymPy expression, in which all names are plain symbols.
 
-    Raises `FtnnError` if it is too large to be written out, or SymPy cannot express it.
+    Raises `FtnnError` if it is too large to print, or SymPy cannot express it.
     """
     lowered = lower(expr, "sympy")
-    size, depth = written_out(lowered), _depth(lowered)
+    size, depth = tree_size(lowered), _depth(lowered)
     if size > MAX_WRITTEN or depth > MAX_DEPTH:
         raise FtnnError(
-            f"too large to be written out: {size:,} operations, numbers and names, nested {depth} deep; "
-            f"at most {MAX_WRITTEN:,} and {MAX_DEPTH} are written out"
+            f"too large to print: {size:,} operations, numbers and names, nested {depth} deep; "
+            f"the limits are {MAX_WRITTEN:,} and {MAX_DEPTH}"
         )
     reasons: list[Exception] = []
     for simplify in (True, False) if _is_simple(lowered, size) else (False,):
         try:
             with sympy.evaluate(simplify):
                 converted = _convert(lowered)
-            str(converted)  # some fail only when printed
+            str(converted)  # some expressions fail only when printed
             return converted
-        except Exception as error:  # whatever SymPy raises if a number is not real or not finite
+        except Exception as error:  # SymPy raises many types if a number is not real or not finite
             reasons.append(error)
-    raise FtnnError(f"SymPy cannot express it: {reasons[-1]!r}") from reasons[-1]
+    raise FtnnError(f"SymPy cannot express this: {reasons[-1]!r}") from reasons[-1]
 
 
 def to_latex(expr: Any) -> str:
@@ -57,11 +56,11 @@ def to_latex(expr: Any) -> str:
     try:
         return _Printer().doprint(expr)
     except Exception as error:  # as above
-        raise FtnnError(f"SymPy cannot write it in LaTeX: {error!r}") from error
+        raise FtnnError(f"SymPy cannot write this in LaTeX: {error!r}") from error
 
 
 class _Printer(LatexPrinter):
-    """SymPy's printer, which fails at powers of selections."""
+    """Like SymPy's printer, which fails at powers of selections."""
 
     def _print_Piecewise(self, expr: Any, exp: str | None = None) -> str:
         text: str = super()._print_Piecewise(expr)
@@ -81,36 +80,39 @@ def _is_simple(lowered: Expr, size: int) -> bool:
 
 
 def _convert(lowered: Expr) -> Any:
-    converted: dict[Expr, Any] = {}
-    for part in postorder(lowered):
+    def converted(part: Expr, args: list[Any]) -> Any:
         match part:
             case Number(value):
-                converted[part] = sympy.pi if value == math.pi else sympy.sympify(value)
+                return sympy.pi if value == math.pi else sympy.sympify(value)
             case Symbol(name):
-                converted[part] = sympy.Symbol(name)
+                return sympy.Symbol(name)
             case Call(op) if not part.names and not OPS[op].is_comparison:
-                # Such as exp(1e39) or sqrt(-1): the inf or NaN that we compute, not SymPy's own answer.
-                converted[part] = sympy.sympify(float(evaluate(part, {})))
+                # Such as exp(1e39) or sqrt(-1): the inf or NaN that ftnn computes, not SymPy's answer.
+                return sympy.sympify(float(evaluate(part, {})))
             case _:
-                converted[part] = _apply(OPS[part.op].sympy, [converted[arg] for arg in part.args])
-    return converted[lowered]
+                return _apply(OPS[part.op].sympy, args)
+
+    return bottom_up(lowered, converted)
 
 
 def _power(expr: Expr) -> float:
-    """The highest power that anything is raised to, counting nested powers as their product."""
-    power: dict[Expr, float] = {}
-    for part in postorder(expr):
-        power[part] = max((power[arg] for arg in part.args), default=1.0) if isinstance(part, Call) else 1.0
-        if isinstance(part, Call) and part.op == "pow" and isinstance(part.args[1], Number):
-            power[part] *= max(1.0, abs(part.args[1].value))
-    return power[expr]
+    """The highest power in `expr`; nested powers count as their product."""
+
+    def power(part: Expr, args: list[float]) -> float:
+        match part:
+            case Call("pow", (_, Number(exponent))):
+                return max(args) * max(1.0, abs(exponent))
+            case _:
+                return max(args, default=1.0)
+
+    return bottom_up(expr, power)
 
 
 _FLAT = {"add": "sum", "sub": "sum", "mul": "product"}
 
 
 def _depth(expr: Expr, *, functions: bool = False) -> int:
-    """How deeply operations (or functions only) are nested; a sum within a sum counts once."""
+    """How deeply operations (or only functions) are nested; a sum within a sum counts once."""
     depth: dict[Expr, int] = {}
     for part in postorder(expr):
         depth[part] = 0
@@ -132,7 +134,7 @@ def _apply(native: str, args: list[Any]) -> Any:
             return a if condition else b
         if sympy.core.parameters.global_parameters.evaluate:
             return sympy.Piecewise((a, condition), (b, True))
-        # The constructors simplify conditions even so, and fail at some.
+        # The constructors simplify conditions even without `evaluate`, and fail at some.
         pairs = (sympy.Tuple.__new__(ExprCondPair, *pair) for pair in ((a, condition), (b, sympy.true)))
         return sympy.Basic.__new__(sympy.Piecewise, *pairs)
     if native in ("Add", "operator.sub"):  # flat, even when SymPy does not evaluate
@@ -144,5 +146,5 @@ def _apply(native: str, args: list[Any]) -> Any:
         return sympy.Mul(*(first.args if isinstance(first, sympy.Mul) else (first,)), second)
     module, _, name = native.rpartition(".")
     if name in _RELATIONS and sympy.nan in args:
-        return sympy.true if name == "Ne" else sympy.false  # as NaN compares
+        return sympy.true if name == "Ne" else sympy.false  # IEEE comparison with NaN
     return getattr(operator if module else sympy, name)(*args)

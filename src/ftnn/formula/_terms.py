@@ -1,4 +1,4 @@
-"""Sums of products with exact coefficients: the form in which an expression is multiplied out."""
+"""Sums of products with exact coefficients: expressions multiplied out."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def power(monomial: Monomial, exponent: int) -> Monomial:
 
 
 def rank(matrix: list[list[Fraction]]) -> int:
-    """The exact rank of a matrix, given as rows."""
+    """The exact rank of a matrix, a list of rows."""
     rows = [row[:] for row in matrix]
     rank = 0
     for column in range(len(rows[0]) if rows else 0):
@@ -69,7 +69,7 @@ def rank(matrix: list[list[Fraction]]) -> int:
 
 
 def in_order(monomial: Monomial) -> list[tuple[Expr, int]]:
-    """The factors in a fixed order: results must not depend on the process's hash seed."""
+    """The factors in a fixed order, so that results do not depend on the hash seed."""
     return sorted(monomial, key=lambda pair: to_text(pair[0]))
 
 

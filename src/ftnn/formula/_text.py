@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ftnn.formula._expr import Expr, Number, Symbol, postorder
+from ftnn.formula._expr import Expr, Number, Symbol, bottom_up
 from ftnn.formula._ops import OPS
 
 # How tightly each operation binds, as in Python.
@@ -14,13 +14,10 @@ _COMPARISON, _ATOM = 1, 9
 
 def to_text(expr: Expr) -> str:
     """`expr` as a formula, with no more parentheses than needed."""
-    texts: dict[Expr, tuple[str, int]] = {}
-    for part in postorder(expr):
-        texts[part] = _part_text(part, texts)
-    return texts[expr][0]
+    return bottom_up(expr, _part_text)[0]
 
 
-def _part_text(expr: Expr, texts: dict[Expr, tuple[str, int]]) -> tuple[str, int]:
+def _part_text(expr: Expr, args: list[tuple[str, int]]) -> tuple[str, int]:
     """The text of a part and how tightly it binds, from those of its arguments."""
     if isinstance(expr, Number):
         text = "pi" if expr.value == math.pi else repr(expr.value)
@@ -29,14 +26,14 @@ def _part_text(expr: Expr, texts: dict[Expr, tuple[str, int]]) -> tuple[str, int
         return expr.name, _ATOM
     row = OPS[expr.op]
     if row.is_callable:
-        return f"{expr.op}({', '.join(texts[arg][0] for arg in expr.args)})", _ATOM
+        return f"{expr.op}({', '.join(text for text, _ in args)})", _ATOM
     binds = _COMPARISON if row.is_comparison else _BINDS[expr.op]
     if expr.op == "neg":
-        return "-" + _parenthesised(texts[expr.args[0]], binds), binds
-    left, right = expr.args
+        return "-" + _parenthesised(args[0], binds), binds
+    left, right = args
     # The right side of - and / and the left side of ** bind one tighter: a - (b - c), (a**b)**c.
-    first = _parenthesised(texts[left], binds + (expr.op == "pow"))
-    second = _parenthesised(texts[right], binds + (expr.op in ("sub", "div", "add", "mul")))
+    first = _parenthesised(left, binds + (expr.op == "pow"))
+    second = _parenthesised(right, binds + (expr.op in ("sub", "div", "add", "mul")))
     space = "" if expr.op in ("mul", "div", "pow") else " "
     return f"{first}{space}{row.symbol}{space}{second}", binds
 

@@ -1,10 +1,10 @@
-"""Looking inside networks: dead and sleeping connections, pruning, plots, and formulas."""
+"""Inspection of networks: dead and sleeping connections, pruning, plots, and formulas."""
 
 from ftnn.inspect._census import Census as Census
 from ftnn.inspect._census import Counts as Counts
 from ftnn.inspect._census import connections as connections
+from ftnn.inspect._expressions import latex as latex
+from ftnn.inspect._expressions import numpy as numpy
+from ftnn.inspect._expressions import sympy as sympy
 from ftnn.inspect._plot import plot as plot
 from ftnn.inspect._prune import prune as prune
-from ftnn.inspect._symbols import latex as latex
-from ftnn.inspect._symbols import numpy as numpy
-from ftnn.inspect._symbols import sympy as sympy

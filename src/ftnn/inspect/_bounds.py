@@ -1,7 +1,7 @@
 """Bounds of an expression over all finite inputs, by interval arithmetic.
 
 Trying inputs can miss a narrow bump, or a rectifier that opens at x = 1e6; bounds miss nothing. They may be
-too wide (those of x - x are not 0), so whatever they prove is true, but they do not prove everything.
+too wide (those of x - x are not 0), so what they prove is true, but they do not prove everything.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ftnn.formula._derive import rule
-from ftnn.formula._expr import INPUT, Call, Expr, Number, Symbol, postorder
+from ftnn.formula._expr import INPUT, Call, Expr, Number, Symbol, bottom_up
 from ftnn.formula._ops import ARGUMENTS, OPS
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -56,22 +56,18 @@ def bounds(expr: Expr, values: Mapping[str, Any], x: Bounds = ANY_INPUT) -> Boun
 
 
 def _evaluate(expr: Expr, arguments: Mapping[str, Bounds]) -> Bounds:
-    parts: dict[Expr, Bounds] = {}
-    for part in postorder(expr):
+    def evaluated(part: Expr, args: list[Bounds]) -> Bounds:
         match part:
             case Number(value):
-                parts[part] = _point(np.float64(value))
+                return _point(np.float64(value))
             case Symbol(name):
-                parts[part] = arguments[name]
-            case Call(op, args):
-                arg_bounds = [parts[arg] for arg in args]
-                if op in RULES:
-                    parts[part] = _tidy(RULES[op](*arg_bounds))
-                else:  # spelled in other operations
-                    parts[part] = _evaluate(
-                        rule(OPS[op].numpy), dict(zip(ARGUMENTS, arg_bounds, strict=False))
-                    )
-    return parts[expr]
+                return arguments[name]
+            case Call(op) if op in RULES:
+                return _tidy(RULES[op](*args))
+            case Call(op):  # spelled in other operations
+                return _evaluate(rule(OPS[op].numpy), dict(zip(ARGUMENTS, args, strict=False)))
+
+    return bottom_up(expr, evaluated)
 
 
 def _point(value: Any) -> Bounds:
@@ -79,7 +75,7 @@ def _point(value: Any) -> Bounds:
 
 
 def _tidy(raw: Bounds) -> Bounds:
-    """`raw` with NaN replaced by no bound; where both bounds are NaN or the same infinity, it is not sure."""
+    """`raw` without NaN; where a bound is NaN or both are the same infinity, nothing is sure."""
     unknown = np.isnan(raw.lo) | np.isnan(raw.hi)
     infinite = (raw.lo == raw.hi) & np.isinf(raw.lo)
     return Bounds(
@@ -89,10 +85,6 @@ def _tidy(raw: Bounds) -> Bounds:
 
 def _add(a: Bounds, b: Bounds) -> Bounds:
     return Bounds(a.lo + b.lo, a.hi + b.hi, a.sure & b.sure)
-
-
-def _sub(a: Bounds, b: Bounds) -> Bounds:
-    return _add(a, _neg(b))
 
 
 def _neg(a: Bounds) -> Bounds:
@@ -114,14 +106,14 @@ def _div(a: Bounds, b: Bounds) -> Bounds:
 
 
 def _pow(a: Bounds, b: Bounds) -> Bounds:
-    """Bounded for whole exponents, for bases ≥ 0, and for single points; else anything."""
+    """Bounded for integer exponents, for bases ≥ 0, and for single points; otherwise unbounded."""
     n = b.lo
     is_fixed = b.constant
-    is_whole, is_even = is_fixed & (n == np.floor(n)), np.fmod(n, 2) == 0
+    is_integer, is_even = is_fixed & (n == np.floor(n)), np.fmod(n, 2) == 0
     has_pole = (n < 0) & (a.lo <= 0) & (a.hi >= 0)
     size = _abs(a)
     ends = np.power(np.where(is_even, size.lo, a.lo), n), np.power(np.where(is_even, size.hi, a.hi), n)
-    is_bounded = ((is_whole | (is_fixed & (a.lo >= 0))) & ~has_pole) | (is_fixed & a.constant)
+    is_bounded = ((is_integer | (is_fixed & (a.lo >= 0))) & ~has_pole) | (is_fixed & a.constant)
     return Bounds(
         np.where(is_bounded, np.minimum(*ends), -np.inf),  # monotonic between its ends
         np.where(is_bounded, np.maximum(*ends), np.inf),
@@ -140,17 +132,14 @@ def _rising(function: Callable[[Array], Array], least: float = -np.inf, *, is_op
 
     def apply(a: Bounds) -> Bounds:
         inside = a.lo > least if is_open else a.lo >= least
-        return Bounds(
-            np.where(inside, function(a.lo), -np.inf),
-            np.where(inside, function(a.hi), np.inf),
-            a.sure & inside,
-        )
+        lo, hi = np.where(inside, function(a.lo), -np.inf), np.where(inside, function(a.hi), np.inf)
+        return Bounds(lo, hi, a.sure & inside)
 
     return apply
 
 
 def _periodic(function: Callable[[Array], Array], most: float, *, has_poles: bool = False) -> Any:
-    """A function that is known at a single point, and otherwise only to be at most `most` in size."""
+    """A function that is evaluated at single points, and otherwise bounded by ± `most`."""
 
     def apply(a: Bounds) -> Bounds:
         value = function(a.lo)
@@ -164,33 +153,16 @@ def _comparison(always: Array, never: Array, a: Bounds, b: Bounds) -> Bounds:
     return Bounds(np.where(always, 1.0, 0.0), np.where(never, 0.0, 1.0), a.sure & b.sure)
 
 
-def _lt(a: Bounds, b: Bounds) -> Bounds:
-    return _comparison(a.hi < b.lo, a.lo >= b.hi, a, b)
-
-
-def _le(a: Bounds, b: Bounds) -> Bounds:
-    return _comparison(a.hi <= b.lo, a.lo > b.hi, a, b)
-
-
-def _gt(a: Bounds, b: Bounds) -> Bounds:
-    return _lt(b, a)
-
-
-def _ge(a: Bounds, b: Bounds) -> Bounds:
-    return _le(b, a)
-
-
-def _eq(a: Bounds, b: Bounds) -> Bounds:
+def _equal(a: Bounds, b: Bounds) -> Bounds:
     return _comparison(a.constant & b.constant & (a.lo == b.lo), (a.hi < b.lo) | (a.lo > b.hi), a, b)
 
 
-def _ne(a: Bounds, b: Bounds) -> Bounds:
-    equal = _eq(a, b)
-    return Bounds(1 - equal.hi, 1 - equal.lo, equal.sure)
+def _not(a: Bounds) -> Bounds:
+    return Bounds(1 - a.hi, 1 - a.lo, a.sure)
 
 
 def _where(condition: Bounds, a: Bounds, b: Bounds) -> Bounds:
-    """A branch that is never taken does not count."""
+    """A branch that is never taken is ignored."""
     always, never = condition.sure & (condition.lo > 0), condition.sure & (condition.hi <= 0)
 
     def pick(from_a: Array, from_b: Array, from_both: Array) -> Array:
@@ -203,12 +175,8 @@ def _where(condition: Bounds, a: Bounds, b: Bounds) -> Bounds:
     )
 
 
-def _min(a: Bounds, b: Bounds) -> Bounds:
-    return Bounds(np.minimum(a.lo, b.lo), np.minimum(a.hi, b.hi), a.sure & b.sure)
-
-
-def _max(a: Bounds, b: Bounds) -> Bounds:
-    return Bounds(np.maximum(a.lo, b.lo), np.maximum(a.hi, b.hi), a.sure & b.sure)
+def _extremum(choose: Callable[[Array, Array], Array]) -> Callable[[Bounds, Bounds], Bounds]:
+    return lambda a, b: Bounds(choose(a.lo, b.lo), choose(a.hi, b.hi), a.sure & b.sure)
 
 
 def _special(name: str) -> Callable[[Array], Array]:
@@ -220,27 +188,10 @@ def _special(name: str) -> Callable[[Array], Array]:
     return apply
 
 
-def _cosh(a: Bounds) -> Bounds:
-    size = _abs(a)
-    return Bounds(np.cosh(size.lo), np.cosh(size.hi), a.sure)
-
-
 _rect = _rising(lambda a: np.maximum(a, 0.0))
 
-RULES: dict[str, Callable[..., Bounds]] = {
-    "add": _add,
-    "sub": _sub,
-    "mul": _mul,
-    "div": _div,
+_UNARY: dict[str, Callable[[Bounds], Bounds]] = {
     "neg": _neg,
-    "pow": _pow,
-    "lt": _lt,
-    "le": _le,
-    "gt": _gt,
-    "ge": _ge,
-    "eq": _eq,
-    "ne": _ne,
-    "where": _where,
     "exp": _rising(np.exp),
     "log": _rising(np.log, 0.0, is_open=True),
     "log1p": _rising(np.log1p, -1.0, is_open=True),
@@ -251,14 +202,28 @@ RULES: dict[str, Callable[..., Bounds]] = {
     "cos": _periodic(np.cos, 1.0),
     "tan": _periodic(np.tan, np.inf, has_poles=True),
     "sinh": _rising(np.sinh),
-    "cosh": _cosh,
+    "cosh": lambda a: _rising(np.cosh)(_abs(a)),
     "tanh": _rising(np.tanh),
     "logistic": _rising(_special("expit")),
     "erf": _rising(_special("erf")),
     "rect": _rect,
     "rect_ada": _rect,
     "relu": _rect,
-    "min": _min,
-    "max": _max,
 }
-"""The bounds of each operation. Any other is spelled in these, as for NumPy."""
+_BINARY: dict[str, Callable[[Bounds, Bounds], Bounds]] = {
+    "add": _add,
+    "sub": lambda a, b: _add(a, _neg(b)),
+    "mul": _mul,
+    "div": _div,
+    "pow": _pow,
+    "min": _extremum(np.minimum),
+    "max": _extremum(np.maximum),
+    "lt": lambda a, b: _comparison(a.hi < b.lo, a.lo >= b.hi, a, b),
+    "le": lambda a, b: _comparison(a.hi <= b.lo, a.lo > b.hi, a, b),
+    "gt": lambda a, b: _comparison(b.hi < a.lo, b.lo >= a.hi, a, b),
+    "ge": lambda a, b: _comparison(b.hi <= a.lo, b.lo > a.hi, a, b),
+    "eq": _equal,
+    "ne": lambda a, b: _not(_equal(a, b)),
+}
+RULES: dict[str, Callable[..., Bounds]] = {**_UNARY, **_BINARY, "where": _where}
+"""The bounds of each operation. Others are spelled in these, as for NumPy."""

@@ -1,18 +1,17 @@
 """Which connections are dead, asleep or awake.
 
 In the paper's words a connection *sleeps* if it is zero for some inputs, and is *dead* if it is zero for all.
-F06, `rect(p)*u*x`, is dead for good once p is negative: its output is 0, and p never moves again. F07, with
-`rect_ada`, is silent then too, but p still moves, so it can revive. For any formula:
+F06, `rect(p)*u*x`, is dead forever once p is negative: its output is 0, and p never moves again. F07, with
+`rect_ada`, is then silent too, but p still moves, so it can revive. For any formula:
 
-- **dead**: the same value for every finite input, and no slope by x or any parameter. Neither inputs nor
+- **dead**: the same value for every finite input, and zero slope by x and every parameter. Neither inputs nor
   training can change its output. This is proved from the formula by bounds, not by trying inputs.
-- **sleeping**, on given data: not dead, but the same value and no slope by x for every sample. No input gets
-  through, and no error comes back. Other inputs, or training, may wake it.
+- **sleeping**, on given data: not dead, but the same value and zero slope by x for every sample. Inputs have
+  no effect, and errors do not propagate. Other inputs, or training, may wake it.
 - **awake**: all others. A connection whose input never changes is awake if its slope is not zero: the input
   is silent, not the connection.
 
-A rectifier at exactly 0 counts as it does in the layer: slope 1 by the paper's rule, so that F06 with p = 0
-is not dead.
+At exactly 0, a rectifier has slope 1, by the paper's rule, as in the layer; so F06 with p = 0 is not dead.
 """
 
 from __future__ import annotations
@@ -34,33 +33,33 @@ from ftnn.nn import Network
 from ftnn.nn._feed_forward import FeedForward
 
 SAMPLES = 1024
-"""Samples in one pass through the network."""
+"""Samples per pass through the network."""
 VALUES = 2**20
-"""Values (samples × connections) in memory at once, for each of a function's derivatives."""
+"""Values (samples × connections) in memory at once, for each derivative of a function."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """The connections of a layer. Counts that need data are None without data."""
+    """The connections of a layer. Without data, counts that need data are None."""
 
     name: str
-    """Of the layer in its network; empty for a single layer."""
+    """The layer's name in its network; empty for a single layer."""
     function: str
     in_features: int
     out_features: int
     connections: int
     dead: int
     silent: int
-    """Of those not dead, how many have the same value for all inputs: they sleep on any data."""
+    """Connections that are not dead but have the same value for all inputs: they sleep on any data."""
     sleeping: int | None = None
     reviving: int | None = None
-    """Of those sleeping, how many have a parameter that still moves on this data."""
+    """Sleeping connections with a parameter that still moves on this data."""
     awake: int | None = None
 
 
 @dataclass(frozen=True)
 class Census(Sequence[Counts]):
-    """The counts of every layer, in order; `str()` is a table for people."""
+    """The counts of every layer, in order; `str()` formats them as a table."""
 
     layers: tuple[Counts, ...]
 
@@ -126,13 +125,13 @@ def connections(net: nn.Module, x: Any = None) -> Census:
 
     **Arguments:**
 
-    - `net`: a `Transfer`, a `Network`, or any module that contains such layers and no memory. It runs as in
-        `eval()`, and keeps its mode.
-    - `x`: (samples, in_features), finite numbers; for your own module, what it takes, samples first. Without
+    - `net`: a `Transfer`, a `Network`, or any module that contains such layers and no memory. It runs in
+        evaluation mode; its own mode is restored.
+    - `x`: (samples, in_features), finite numbers; for other modules, their input, samples first. Without
         data, only `dead` and `silent` are counted, which hold for all inputs.
 
-    **dead**: the same value, and no slope by x or any parameter, for every finite input: it cannot come back.
-    **sleeping**: not dead, but on this data the same value and no slope by x for every sample.
+    **dead**: the same value, and zero slope by x and every parameter, for every finite input; it stays dead.
+    **sleeping**: not dead, but on this data the same value and zero slope by x for every sample.
     **awake**: all others.
     """
     observers = {name: _Observer(layer) for name, layer in layers_of(net)}
@@ -141,7 +140,7 @@ def connections(net: nn.Module, x: Any = None) -> Census:
         _run(net, samples, {name: observer.extend_range for name, observer in observers.items()})
         for name, observer in observers.items():
             if observer.range is None:
-                raise FtnnError(f"no data reached the layer {name!r}: the module does not use it")
+                raise FtnnError(f"no data reached layer {name!r}: the module does not use it")
             observer.apply_bounds()
         if any(len(observer.undecided) for observer in observers.values()):
             _run(net, samples, {name: observer.observe for name, observer in observers.items()})
@@ -157,30 +156,28 @@ def _samples(net: nn.Module, x: Any) -> Tensor:
         raise DataError(f"x must be an array of numbers, not {type(x).__name__} ({error})") from error
     if isinstance(net, Network | FeedForward) and (samples.dim() != 2 or samples.shape[1] != net.in_features):
         raise ShapeError(
-            f"x must have the shape (samples, {net.in_features}), one column for each input; "
-            f"it has {tuple(samples.shape)}"
+            f"x must have shape (samples, {net.in_features}), one column per input, "
+            f"not {tuple(samples.shape)}"
         )
     if samples.dim() == 0 or len(samples) == 0:
-        raise DataError(f"x has no samples: its shape is {tuple(samples.shape)}; at least one is needed")
+        raise DataError(f"x has no samples: its shape is {tuple(samples.shape)}")
     if not bool(torch.isfinite(samples).all()):
         place = (~torch.isfinite(samples)).nonzero()[0].tolist()
         raise DataError(
-            f"x has a {float(samples[tuple(place)])} at {place}; it must be finite: fill in or drop such rows"
+            f"x is {float(samples[tuple(place)])} at {place}, but must be finite; fill in or drop such rows"
         )
     return samples
 
 
 def _run(net: nn.Module, samples: Tensor, observe: dict[str, Callable[[Tensor], None]]) -> None:
-    """Send the samples through `net`, and call `observe` with the inputs of each layer, (rows, in)."""
+    """Run `net` on the samples, and call `observe` with the inputs of each layer, (rows, in)."""
     modes = [(module, module.training) for module in net.modules()]
 
     def hook(name: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
         def before_forward(layer: nn.Module, args: tuple[Any, ...]) -> None:
             rows = args[0].detach().reshape(-1, layer.in_features)
             if not bool(torch.isfinite(rows).all()):
-                raise DataError(
-                    f"the layer {name!r} gets inputs that are not finite: the layers before it overflow"
-                )
+                raise DataError(f"layer {name!r} gets inputs that are not finite: earlier layers overflow")
             observe[name](rows)
 
         return before_forward
@@ -192,7 +189,7 @@ def _run(net: nn.Module, samples: Tensor, observe: dict[str, Callable[[Tensor], 
             net(block)
     except RuntimeError as error:  # torch's error for a wrong shape
         raise ShapeError(
-            f"this {type(net).__name__} does not take samples of shape {tuple(samples.shape[1:])}: {error}"
+            f"this {type(net).__name__} does not accept samples of shape {tuple(samples.shape[1:])}: {error}"
         ) from error
     finally:
         for handle in handles:
@@ -202,10 +199,10 @@ def _run(net: nn.Module, samples: Tensor, observe: dict[str, Callable[[Tensor], 
 
 
 class _Observer:
-    """Sees the inputs of a layer, in two passes over the data.
+    """Observes the inputs of a layer in two passes over the data.
 
-    The first finds the range of each input; bounds over this range prove most sleeping connections asleep.
-    The second tries samples on the connections that are still undecided, which get fewer and fewer.
+    The first pass finds the range of each input; bounds over this range prove most sleeping connections
+    asleep. The second evaluates the connections that are still undecided on samples.
     """
 
     def __init__(self, layer: FeedForward):
@@ -226,7 +223,7 @@ class _Observer:
             self.range = torch.minimum(block.min, lo), torch.maximum(block.max, hi)
 
     def apply_bounds(self) -> None:
-        """Decide what bounds over the range of the data prove."""
+        """Decide the connections for which bounds over the range of the data are a proof."""
         assert self.range is not None
         lo, hi = (bound[self.connections.inputs].double().cpu().numpy() for bound in self.range)
         here = fate(self.layer, self.connections, (lo, hi))
@@ -236,7 +233,7 @@ class _Observer:
     def observe(self, rows: Tensor) -> None:
         start = 0
         while start < len(rows) and len(self.undecided):
-            # Few samples while many connections are undecided, and more as they get fewer.
+            # The fewer connections are undecided, the more samples fit.
             stop = min(len(rows), start + max(1, VALUES // len(self.undecided)))
             for indices in np.array_split(self.undecided, -(-len(self.undecided) // VALUES)):
                 self._observe(rows[start:stop], indices)
@@ -259,7 +256,7 @@ class _Observer:
         self.first_values[on_device] = first
         wakes = ((value != first) | (slope != 0)).any(0)
         moves = torch.stack([(s.expand(x.shape) != 0).any(0) for s in slopes]).any(0)
-        # A value that is proved constant may still differ by rounding.
+        # A value that is provably constant may still differ by rounding.
         self.awake[indices] |= wakes.cpu().numpy() & ~self.quiet[indices]
         self.moves[indices] |= moves.cpu().numpy()
 

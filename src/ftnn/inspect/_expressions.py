@@ -1,17 +1,36 @@
-"""A network as expressions of its inputs x0, x1, …, in which every parameter is a number."""
+"""Networks as SymPy expressions, LaTeX, and NumPy code, with numbers for all parameters."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import reduce
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 from torch import nn
 
-from ftnn.errors import FtnnError
-from ftnn.formula._expr import INPUT, ZERO, Call, Expr, folded, number, plus, postorder, substitute, symbol
+from ftnn.data._masked import unmasked
+from ftnn.errors import FtnnError, ShapeError
+from ftnn.formula._derive import lower
+from ftnn.formula._expr import (
+    INPUT,
+    ZERO,
+    Call,
+    Expr,
+    Number,
+    Symbol,
+    bottom_up,
+    folded,
+    number,
+    plus,
+    postorder,
+    substitute,
+    symbol,
+)
+from ftnn.formula._numpy import Array, Steps, run, schedule
+from ftnn.formula._ops import OPS
 from ftnn.inspect._layers import connection_list, describe, layers_of
 from ftnn.inspect._prune import prune
 from ftnn.nn import Network
@@ -19,25 +38,124 @@ from ftnn.nn._activations import activation_formula
 from ftnn.nn._feed_forward import FeedForward
 
 MAX_WRITTEN = 5_000
-"""Operations, numbers and names in a network written out: more than any reader, or SymPy, can handle."""
+"""The limit on operations, numbers and names: more than a reader, or SymPy, can handle."""
 MAX_SHARED = 200_000
-"""The same, counting parts that several units share once."""
+"""The same, counting shared parts once."""
+
+ROWS = 1024
+"""Samples per block of a `NumpyNetwork`."""
 
 Stage = FeedForward | nn.Linear | str
 
 
-def network_expressions(
+def sympy(net: nn.Module, digits: int | None = None) -> list[Any]:
+    """A small network as formulas: for every output, a SymPy expression of `x0`, `x1`, …
+
+    **Arguments:**
+
+    - `net`: a `Transfer`, a `Network`, or an `nn.Sequential` of these, linear layers and activations.
+    - `digits`: round parameters to this many significant digits; by default they are exact.
+
+    Raises `FtnnError` for networks with more than 5,000 operations, numbers and names.
+    """
+    import sympy as library
+
+    from ftnn.formula._sympy import to_sympy
+
+    _, outputs = _expressions(net, digits, shared=False)
+    exprs = [to_sympy(expr) for expr in outputs]
+    if digits is None:
+        return exprs
+    # Also round numbers that SymPy computed, as in exp(x + 0.5) = 1.648…·exp(x).
+    with library.evaluate(False):  # or SymPy would compute again
+        return [
+            expr.xreplace({f: library.Float(rounded(float(f), digits)) for f in expr.atoms(library.Float)})
+            for expr in exprs
+        ]
+
+
+def latex(net: nn.Module, digits: int | None = 3) -> list[str]:
+    """The same in LaTeX, one text per output. For the arguments, see [`ftnn.inspect.sympy`][]."""
+    from ftnn.formula._sympy import to_latex
+
+    return [to_latex(expr) for expr in sympy(net, digits)]
+
+
+def numpy(net: nn.Module, digits: int | None = None) -> NumpyNetwork:
+    """A network as a function of NumPy arrays, (…, in_features) → (…, out_features), in float64.
+
+    It needs no torch; `.source` is its code, for use without ftnn. For the arguments, see
+    [`ftnn.inspect.sympy`][]. The limit is 200,000 operations, since shared parts are computed only once.
+    """
+    inputs, outputs = _expressions(net, digits, shared=True)
+    return NumpyNetwork(inputs, tuple(lower(expr, "numpy") for expr in outputs))
+
+
+@dataclass(frozen=True)
+class NumpyNetwork:
+    """A network as NumPy operations."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[Expr, ...]
+
+    @cached_property
+    def _steps(self) -> Steps:
+        return schedule(*self.outputs)
+
+    def __call__(self, x: Any) -> Array:
+        """(…, in_features) → (…, out_features)."""
+        x = np.asarray(unmasked(x, "x"), dtype=np.float64)
+        if x.ndim == 0 or x.shape[-1] != len(self.inputs):
+            raise ShapeError(f"x must have shape (…, {len(self.inputs)}), not {x.shape}")
+        rows = x.reshape(-1, len(self.inputs))
+        y = np.empty((len(rows), len(self.outputs)))
+        for first in range(0, len(rows), ROWS):
+            block = rows[first : first + ROWS]
+            values = run(self._steps, dict(zip(self.inputs, block.T, strict=True)))
+            for column, expr in enumerate(self.outputs):
+                y[first : first + ROWS, column] = values[expr]
+        return y.reshape(*x.shape[:-1], len(self.outputs))
+
+    @property
+    def source(self) -> str:
+        """Python code that needs only NumPy (and SciPy for erf and the logistic function)."""
+        texts: dict[Expr, str] = {}
+        lines: list[str] = []
+        for part in postorder(*self.outputs):
+            match part:
+                case Number(value):
+                    texts[part] = repr(value)
+                case Symbol(name):
+                    texts[part] = f"x[..., {name.removeprefix('x')}]"
+                case Call(op, args):
+                    native = OPS[op].numpy
+                    function = native if native.startswith("special.") else f"np.{native}"
+                    texts[part] = f"t{len(lines)}"
+                    lines.append(f"    {texts[part]} = {function}({', '.join(texts[arg] for arg in args)})")
+        results = ", ".join(texts[expr] for expr in self.outputs)
+        scipy_import = "from scipy import special\n" if any("special." in line for line in lines) else ""
+        head = f"import numpy as np\n{scipy_import}\n\ndef network(x):\n"
+        head += f'    """(…, {len(self.inputs)}) → (…, {len(self.outputs)})."""\n'
+        body = "\n".join(["    x = np.asarray(x, dtype=np.float64)", *lines])
+        columns = f"[np.broadcast_to(y, x.shape[:-1]) for y in ({results},)]"  # an output may be a number
+        return f"{head}{body}\n    return np.stack({columns}, -1)\n"
+
+
+# --- networks as expressions ---
+
+
+def _expressions(
     net: nn.Module, digits: int | None, *, shared: bool
 ) -> tuple[tuple[str, ...], tuple[Expr, ...]]:
     """The names of the inputs of `net`, and its outputs as expressions.
 
     **Arguments:**
 
-    - `digits`: parameters are rounded to so many significant digits; None keeps them exactly.
-    - `shared`: whether parts that several units share count once towards the limit.
+    - `digits`: round parameters to this many significant digits; None keeps them exact.
+    - `shared`: whether parts shared by several units count once towards the limit.
     """
     if digits is not None and not 1 <= digits <= 17:
-        raise FtnnError(f"digits={digits!r} must be from 1 to 17, or None for all")
+        raise FtnnError(f"digits must be from 1 to 17, or None for all, not {digits!r}")
     layers_of(net)  # refuses networks with memory or without functions
     stages = _stages(prune(net))
     first = stages[0]
@@ -47,8 +165,8 @@ def network_expressions(
     if size > limit:
         about = f"{int(size):,}" if size < 1e12 else f"about {size:.0e}"
         raise FtnnError(
-            f"written out, this {type(net).__name__} would have {about} operations, numbers and names; at "
-            f"most {limit:,} are allowed: use fewer inputs, units or layers, or a function with a single x"
+            f"as a formula, this {type(net).__name__} would have {about} operations, numbers and names; the "
+            f"limit is {limit:,}: use fewer inputs, units or layers, or a function with a single x"
         )
     inputs = tuple(f"x{n}" for n in range(first.in_features))
     units = [symbol(name) for name in inputs]
@@ -84,28 +202,22 @@ def _stages(module: nn.Module) -> list[Stage]:
         return _SIMPLE_STAGES[type(module)]
     supported = ("Transfer", "Partial", "Network", "Sequential", "Linear")
     supported += tuple(kind.__name__ for kind in _SIMPLE_STAGES)
-    raise FtnnError(
-        f"a {type(module).__name__} cannot be written out; expected one of {', '.join(supported)}"
-    )
-
-
-# --- how large it would be ---
+    raise FtnnError(f"cannot convert a {type(module).__name__}; expected one of {', '.join(supported)}")
 
 
 def _counts(expr: Expr) -> tuple[int, int]:
-    """How many x, and how many other parts, `expr` has as a tree."""
-    counts: dict[Expr, tuple[int, int]] = {}
-    for part in postorder(expr):
-        if isinstance(part, Call):
-            args = [counts[arg] for arg in part.args]
-            counts[part] = sum(inputs for inputs, _ in args), 1 + sum(others for _, others in args)
-        else:
-            counts[part] = (1, 0) if part is symbol(INPUT) else (0, 1)
-    return counts[expr]
+    """The numbers of x and of other parts in `expr` as a tree."""
+
+    def counts(part: Expr, args: list[tuple[int, int]]) -> tuple[int, int]:
+        if part is symbol(INPUT):
+            return 1, 0
+        return sum(inputs for inputs, _ in args), 1 + sum(others for _, others in args)
+
+    return bottom_up(expr, counts)
 
 
 def _size(stages: Sequence[Stage], in_features: int, shared: bool) -> float:
-    """How many parts all outputs have; without sharing, a unit counts wherever it is used."""
+    """The number of parts of all outputs; unless shared, a unit counts each time it is used."""
     sizes, total = np.ones(in_features), 0.0
     for stage in stages:
         if isinstance(stage, str):
@@ -122,9 +234,6 @@ def _size(stages: Sequence[Stage], in_features: int, shared: bool) -> float:
         if shared:
             total, sizes = total + float(sizes.sum()), np.ones(len(sizes))
     return total if shared else float(sizes.sum())
-
-
-# --- writing out ---
 
 
 def _apply(stage: Stage, units: list[Expr], digits: int | None) -> list[Expr]:
@@ -147,7 +256,7 @@ def _apply(stage: Stage, units: list[Expr], digits: int | None) -> list[Expr]:
 
 
 def _transfer_terms(layer: FeedForward, units: list[Expr], digits: int | None) -> list[list[Expr]]:
-    """For each output, the values of its connections."""
+    """For each output, the terms of its connections."""
     connections = connection_list(layer)
     matrices = {name: value.double().cpu().numpy() for name, value in connections.values.items()}
     terms: list[list[Expr]] = [[] for _ in range(layer.out_features)]
@@ -163,12 +272,12 @@ def _sum(terms: Iterable[Expr]) -> Expr:
 
 
 def rounded(value: float, digits: int | None) -> float:
-    """`value` with so many significant digits."""
+    """`value` rounded to `digits` significant digits."""
     return value if digits is None else float(f"{value:.{digits - 1}e}")
 
 
 def _number(value: Any, digits: int | None, layer: nn.Module) -> Expr:
     if not math.isfinite(value):
         name = describe(layer) if isinstance(layer, FeedForward) else type(layer).__name__
-        raise FtnnError(f"a parameter of {name} is {float(value)}; only finite numbers can be written out")
+        raise FtnnError(f"a parameter of {name} is {float(value)}; expected finite numbers")
     return number(rounded(float(value), digits))

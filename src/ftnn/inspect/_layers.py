@@ -1,4 +1,4 @@
-"""The layers of functions in a module, their connections as lists, and which of these are dead."""
+"""The layers of functions in a module, lists of their connections, and which of these are dead."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ftnn.nn import Memory, Partial
 from ftnn.nn._feed_forward import FeedForward
 
 BLOCK = 2**18
-"""Connections whose bounds are in memory at once."""
+"""Connections whose bounds are computed at once."""
 
 
 def layers_of(net: nn.Module) -> list[tuple[str, FeedForward]]:
-    """Every layer of functions and its name in `net` (empty for `net` itself), in order.
+    """The layers of functions in `net`, each with its name (empty for `net` itself), in order.
 
     Raises `FtnnError` if there are none, or if a layer has memory.
     """
     if not isinstance(net, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise FtnnError(f"expected a layer or network, not {type(net).__name__}")
+        raise FtnnError(f"expected a layer or network, got {type(net).__name__}")
     for name, module in net.named_modules():
         if isinstance(module, Memory):
             where = f"{name} of this {type(net).__name__}" if name else "this"
@@ -53,7 +53,7 @@ def describe(layer: FeedForward) -> str:
 
 @dataclass(frozen=True)
 class ConnectionList:
-    """A layer's connections, in the order in which its matrices lie in memory."""
+    """A layer's connections, in the memory order of its matrices."""
 
     inputs: Tensor
     """(connections,) int64: the input of each."""
@@ -83,7 +83,7 @@ def connection_list(layer: FeedForward) -> ConnectionList:
 
 @dataclass(frozen=True)
 class Fate:
-    """Which of a layer's connections cannot respond to inputs in some range, (connections,) each."""
+    """Which connections of a layer do not respond to inputs in some range, (connections,) each."""
 
     dead: Array
     """The same value for all inputs, and no gradient for any."""
@@ -96,7 +96,7 @@ def fate(layer: FeedForward, connections: ConnectionList, x: tuple[Array, Array]
 
     **Arguments:**
 
-    - `x`: the smallest and the largest input of each connection, (connections,) each; by default, all finite
+    - `x`: the smallest and largest input of each connection, (connections,) each; by default, all finite
         inputs.
     """
     function = layer.function

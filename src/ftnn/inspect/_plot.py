@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 DEFAULT_CURVES = 6
 MAX_CURVES = 24
-"""More could not be told apart."""
+"""More could not be distinguished."""
 POINTS = 401
 COARSE_POINTS, BLOCK = 65, 2**14
 """For finding the most influential connections: inputs, and connections at once."""
-# Okabe and Ito's colours, which most colour-blind people can tell apart; then again with other dashes.
+# Okabe and Ito's colours, which most colour-blind people can distinguish; repeated with other dashes.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D", "#8C564B")
 _DASHES = ("-", "--", ":")
 
@@ -40,13 +40,13 @@ def plot(
     x: tuple[float, float] = (-1.0, 1.0),
     ax: Axes | None = None,
 ) -> Figure:
-    """Draw what connections learned: one curve for each, labelled with its formula and values.
+    """Draw the learned functions of connections: one curve each, labelled with its formula and values.
 
     **Arguments:**
 
     - `layer`: a `Transfer` or `Partial`, such as one of a network's `net.layers`.
-    - `connections`: pairs (output, input), as the paper indexes them, up to 24. By default the six whose
-        value changes most over `x`.
+    - `connections`: up to 24 pairs (output, input), as the paper indexes them; by default, the six whose
+        values change most over `x`.
     - `x`: the range of inputs, (low, high).
     - `ax`: Matplotlib axes to draw into; by default a new figure, without a window.
 
@@ -54,7 +54,7 @@ def plot(
     """
     if not isinstance(layer, FeedForward):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise FtnnError(
-            f"plot takes one layer, a Transfer or Partial, not {type(layer).__name__}; "
+            f"expected a layer, a Transfer or Partial, got {type(layer).__name__}; "
             "for a network, pass one of net.layers"
         )
     interval = finite_interval(x)
@@ -85,7 +85,7 @@ def _indices(
     """The indices of (output, input) pairs in the list."""
     checked_pairs = [_checked_pair(pair, layer) for pair in pairs]
     if not 1 <= len(checked_pairs) <= MAX_CURVES:
-        raise FtnnError(f"expected 1 to {MAX_CURVES} connections, not {len(checked_pairs)}")
+        raise FtnnError(f"expected 1 to {MAX_CURVES} connections, got {len(checked_pairs)}")
     indices: list[int] = []
     for output, input_ in checked_pairs:
         matches = ((all_connections.outputs == output) & (all_connections.inputs == input_)).nonzero()
@@ -99,12 +99,10 @@ def _checked_pair(pair: Any, layer: FeedForward) -> tuple[int, int]:
     try:
         output, input_ = map(operator.index, pair)
     except (TypeError, ValueError):
-        raise FtnnError(f"a connection is a pair (output, input) of whole numbers, not {pair!r}") from None
+        raise FtnnError(f"a connection is a pair (output, input) of integers, not {pair!r}") from None
     for name, index, size in (("output", output, layer.out_features), ("input", input_, layer.in_features)):
         if not 0 <= index < size:
-            raise FtnnError(
-                f"connection {(output, input_)}: there is no {name} {index}; expected 0 to {size - 1}"
-            )
+            raise FtnnError(f"connection {(output, input_)} has {name} {index}; expected 0 to {size - 1}")
     return output, input_
 
 
@@ -117,7 +115,7 @@ def _most_influential(
     for first in range(0, len(all_connections), BLOCK):
         block = np.arange(first, min(first + BLOCK, len(all_connections)))
         values = _curves(layer, all_connections, block, grid)
-        values = np.where(np.isfinite(values), values, 0.0)  # poles do not count
+        values = np.where(np.isfinite(values), values, 0.0)  # ignore poles
         influence[block] = values.max(0) - values.min(0)
     order = np.argsort(-influence, kind="stable")[:DEFAULT_CURVES].tolist()
     return [index for index in order if influence[index] > 0] or order[:1]
@@ -158,7 +156,7 @@ def _draw(ax: Axes, title: str, grid: Array, curves: Array, labels: list[str]) -
     ax.grid(color="0.93", linewidth=0.7)
     ax.spines[["top", "right"]].set_visible(False)
     if labels:
-        # Beside the axes: inside, it would cover the curves.
+        # Outside the axes, so that it does not cover the curves.
         ax.legend(
             loc="center left",
             bbox_to_anchor=(1.01, 0.5),
@@ -170,7 +168,7 @@ def _draw(ax: Axes, title: str, grid: Array, curves: Array, labels: list[str]) -
 
 
 def _limits(curves: Array) -> tuple[float, float] | None:
-    """The limits of y if a curve has a pole, so that the other curves stay visible; else None."""
+    """Limits of y that keep other curves visible if a curve has a pole; else None."""
     finite = curves[np.isfinite(curves)]
     if not finite.size:
         return None
@@ -182,12 +180,12 @@ def _limits(curves: Array) -> tuple[float, float] | None:
 
 
 def _with_gaps(curve: Array, limits: tuple[float, float] | None) -> Array:
-    """The curve with gaps where it is not finite, and no line across a pole."""
-    shown = np.where(np.isfinite(curve), curve, np.nan)
+    """The curve with gaps where it is not finite, and at poles."""
+    y = np.where(np.isfinite(curve), curve, np.nan)
     if limits is not None:
-        crosses_pole = (np.abs(np.diff(shown)) > (limits[1] - limits[0]) / 3) & (shown[1:] * shown[:-1] < 0)
-        shown[1:][crosses_pole] = np.nan
-    return shown
+        crosses_pole = (np.abs(np.diff(y)) > (limits[1] - limits[0]) / 3) & (y[1:] * y[:-1] < 0)
+        y[1:][crosses_pole] = np.nan
+    return y
 
 
 def _label(layer: FeedForward, all_connections: ConnectionList, index: int) -> str:
@@ -198,7 +196,7 @@ def _label(layer: FeedForward, all_connections: ConnectionList, index: int) -> s
 
 
 def _typeset(expr: Expr) -> str:
-    """As Matplotlib's mathematics if possible, else as text."""
+    """In Matplotlib's math notation if possible, else as plain text."""
     from matplotlib.mathtext import MathTextParser
 
     from ftnn.formula._sympy import to_sympy
@@ -208,6 +206,6 @@ def _typeset(expr: Expr) -> str:
 
         text = "$" + sympy.latex(to_sympy(expr), mul_symbol=r" \, ") + "$"
         MathTextParser("path").parse(text)
-    except Exception:  # such as cases, which Matplotlib lacks; or whatever SymPy raises
+    except Exception:  # Matplotlib lacks cases, for example, and SymPy may raise anything
         text = to_text(expr).replace("$", r"\$")
     return text if len(text) <= 120 else to_text(expr)[:59] + "…"

@@ -1,4 +1,4 @@
-"""Removing dead connections, which keeps the outputs."""
+"""Removal of dead connections without changing the outputs."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from ftnn.nn._feed_forward import FeedForward
 def prune(net: nn.Module, least: float = 0.0) -> nn.Module:
     """A copy of `net` without its dead connections, with equal outputs.
 
-    A layer with dead connections becomes an [`ftnn.nn.Partial`][]; their constant values are added to its
+    A layer with dead connections becomes an [`ftnn.nn.Partial`][], and their constant values are added to its
     bias. The copy is an ordinary module: it can be trained, saved and pruned again.
 
     **Arguments:**
 
     - `net`: a `Transfer`, a `Network`, or any module that contains such layers and no memory.
-    - `least`: a layer stays whole if fewer than this share of its connections are dead. Each connection costs
-        more in a list than in a whole matrix: a list is faster if most are dead (0.9), and slower if most are
-        alive and the function is computed by matrix products.
+    - `least`: a layer stays as it is if less than this share of its connections is dead. A connection in a
+        list costs more than one in a whole matrix: pruning pays off if most are dead (0.9), and slows a layer
+        down if most are alive and its function is computed by matrix products.
     """
     if not 0 <= least <= 1:
-        raise FtnnError(f"least={least!r} must be a share, from 0 to 1")
+        raise FtnnError(f"least must be a share from 0 to 1, not {least!r}")
     layers = layers_of(net)
     pruned = copy.deepcopy(net)
     for name, layer in layers:
@@ -50,7 +50,7 @@ def _pruned(layer: FeedForward, least: float) -> Partial | None:
     """The layer without its dead connections; None if it stays as it is."""
     if nn.utils.parametrize.is_parametrized(layer.theta):
         raise FtnnError(
-            "a layer's parameters are parametrised; make that permanent first with "
+            "a layer's parameters are parametrised; first make that permanent with "
             "torch.nn.utils.parametrize.remove_parametrizations"
         )
     connections = connection_list(layer)
@@ -60,7 +60,9 @@ def _pruned(layer: FeedForward, least: float) -> Partial | None:
     first = next(iter(connections.values.values()))
     offsets = _dead_values(layer, connections, dead)
     alive = torch.from_numpy(np.flatnonzero(~dead)).to(first.device)
-    function = layer.function if layer._mixed is None else _without_map(layer._mixed)
+    function = layer.function if layer._mixed is None else layer._mixed
+    if isinstance(function, Mixed) and not isinstance(function.assign, str):  # the constants have the kinds
+        function = Mixed(function.functions)
     new = Partial(
         layer.in_features,
         layer.out_features,
@@ -85,13 +87,8 @@ def _pruned(layer: FeedForward, least: float) -> Partial | None:
     return new.train(layer.training)
 
 
-def _without_map(mixed: Mixed) -> Mixed:
-    """A map of kinds is for a whole matrix; here the constants have the kind of each connection."""
-    return mixed if isinstance(mixed.assign, str) else Mixed(mixed.functions)
-
-
 def _dead_values(layer: FeedForward, connections: ConnectionList, dead: Array) -> Array:
-    """The sum of each output's dead connections, whatever the input, (out,) float64."""
+    """The sum of each output's dead connections, which is the same for any input, (out,) float64."""
     indices = torch.from_numpy(np.flatnonzero(dead)).to(connections.inputs.device)
     parameters = {name: value.double().cpu().numpy() for name, value in connections.pick(indices).items()}
     values = np.broadcast_to(evaluate(layer.function.expr, {INPUT: 0.0, **parameters}), len(indices))

@@ -10,10 +10,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ftnn.errors import FormulaError, FtnnError, ShapeError
+from ftnn.errors import FtnnError, ShapeError
 from ftnn.formula._derive import differentiate
 from ftnn.formula._expr import INPUT, Expr
-from ftnn.formula._parse import parse
+from ftnn.formula._parse import error_in, parse
 from ftnn.kernels import evaluate
 
 Activation = Literal["logistic", "relu", "tanh"]
@@ -65,15 +65,11 @@ def _read(activation: str) -> ActivationFormula:
     else:
         value = parse(activation)
         for name in sorted(value.names - {INPUT}):
-            raise FormulaError.at_name(
-                f"an activation is a formula in x; {name!r} is unknown", activation, name
-            )
+            raise error_in(activation, f"an activation is a formula in x; {name!r} is unknown", name)
     formula = ActivationFormula(activation, value, differentiate(value, INPUT))
     probe = formula(torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64))
     if not bool(torch.isfinite(probe).all()):
-        raise FormulaError(
-            "an activation must be finite at -1, 0 and 1", text=activation, end=len(activation)
-        )
+        raise error_in(activation, "an activation must be finite at -1, 0 and 1")
     return formula
 
 

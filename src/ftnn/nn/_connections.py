@@ -1,4 +1,4 @@
-"""What all layers of functions share: the matrices of parameters and constants, and how they start."""
+"""The base of all layers of functions: matrices of parameters and constants, and their initial values."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Connections(nn.Module):
     in_features: int
     out_features: int
     function: Function
-    """What stands on the connections (for a mixed matrix, one that selects by a constant, `kind`)."""
+    """The function of every connection; for a mixed matrix, one that selects by the constant `kind`."""
     kinds: tuple[Function, ...]
-    """The functions that occur; one, unless the matrix is mixed."""
+    """The functions in the matrix: one, unless it is mixed."""
 
     def __init__(
         self,
@@ -43,12 +43,10 @@ class Connections(nn.Module):
         super().__init__()
         in_features, out_features = size("in_features", in_features), size("out_features", out_features)
         if backend not in BACKENDS:
-            raise FtnnError(f"backend={backend!r} is not known; allowed are {', '.join(BACKENDS)}")
+            raise FtnnError(f"unknown backend {backend!r}; expected one of {', '.join(BACKENDS)}")
         if dtype is not None and dtype not in DTYPES:
-            raise DTypeError(
-                f"dtype={dtype!r} is not allowed; expected a floating-point dtype, "
-                f"one of {', '.join(map(str, DTYPES))}"
-            )
+            known = ", ".join(map(str, DTYPES))
+            raise DTypeError(f"dtype must be a floating-point dtype, one of {known}, not {dtype!r}")
         self.in_features = in_features
         self.out_features = out_features
         self.backend: Backend = backend
@@ -56,10 +54,10 @@ class Connections(nn.Module):
         self.function = function.function if isinstance(function, Mixed) else as_function(function)
         self.kinds = function.functions if isinstance(function, Mixed) else (self.function,)
         if self._mixed is not None:
-            self._mixed.kinds(in_features, out_features)  # refuses a map of another shape, on any device
+            self._mixed.kinds(in_features, out_features)  # refuses a wrong shape, on any device
 
         shape: tuple[int, ...] = (in_features, out_features)
-        if places is not None:  # a list of connections, by input and output, in place of a whole matrix
+        if places is not None:  # the input and output of each connection, instead of a whole matrix
             for name, place in zip(("inputs", "outputs"), places, strict=True):
                 self.register_buffer(name, place.to(device, torch.int32, copy=True))
             shape = (len(places[0]),)
@@ -72,18 +70,16 @@ class Connections(nn.Module):
         self.bias = nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
         self.reset_parameters()
 
-    # --- how it starts ---
-
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw parameters from their initial ranges and constants from their values; set the bias to 0.
 
-        A map of kinds that was given stays; one that was drawn is drawn anew.
+        Kinds that were assigned stay; random ones are drawn again.
         """
         if self._first.is_meta:
             return
         kind = self._reset_kinds(generator)
-        # In the order of the alphabet, so that equal functions draw equal numbers however they are written.
+        # In alphabetical order, so that equal functions draw equal numbers, however they are written.
         for name in sorted(self.function.parameters):
             _fill(self.theta[name], kind, [f.init.get(name) for f in self.kinds], _uniform, generator)
         for name in sorted(self.function.constants):
@@ -94,7 +90,7 @@ class Connections(nn.Module):
             self.bias.zero_()
 
     def _reset_kinds(self, generator: torch.Generator | None) -> Tensor | None:
-        """The kind of every entry, (in, out); None where there is one kind."""
+        """The kind of every entry, (in, out); None if there is only one."""
         if self._kind_name is None or self._mixed is None:
             return None
         kind = self.constants[self._kind_name]
@@ -105,11 +101,9 @@ class Connections(nn.Module):
             kind.copy_(torch.from_numpy(kinds.T.copy()))
         return kind
 
-    # --- looking at it ---
-
     @property
     def _kind_name(self) -> str | None:
-        """The constant that says of which kind an entry is; None where there is one kind."""
+        """The constant that holds the kind of each entry; None if there is only one kind."""
         return self._mixed.kind_name if self._mixed is not None and len(self.kinds) > 1 else None
 
     @property
@@ -117,7 +111,7 @@ class Connections(nn.Module):
         return self.theta[self.function.parameters[0]]
 
     def matrices(self) -> list[Tensor]:
-        """Parameters, then constants, each (in, out): what kernels take."""
+        """Parameters, then constants, each (in, out), as kernels take them."""
         return self.theta.tensors() + self.constants.tensors()
 
     def matrix(self, name: str, kind: AnyFunction | int | None = None) -> Tensor:
@@ -125,10 +119,10 @@ class Connections(nn.Module):
 
         **Arguments:**
 
-        - `name`: `"p"`, say.
-        - `kind`: for a mixed matrix, one of its functions, or its number: entries of other kinds become NaN.
+        - `name`: its name, such as `"p"`.
+        - `kind`: for a mixed matrix, one of its functions or its number: entries of other kinds become NaN.
 
-        Returns (out, in): a view, writable under `torch.no_grad()`, unless a kind is asked for.
+        Returns (out, in): a view, writable under `torch.no_grad()`; a copy if a kind is selected.
         """
         stored = self._stored(name)
         return stored.T if kind is None else self._of_kind(stored, name, kind).T
@@ -160,29 +154,29 @@ class Connections(nn.Module):
         raise FtnnError(f"{kind!r} is not a kind of this layer; it has {', '.join(map(_label, self.kinds))}")
 
     def extra_repr(self) -> str:
-        """What `repr` shows between the parentheses."""
+        """The arguments in `repr`."""
         kinds = ", ".join(map(_label, self.kinds))
-        shown = f"[{kinds}]" if self._mixed is not None else kinds
+        function = f"[{kinds}]" if self._mixed is not None else kinds
         backend = "" if self.backend == "auto" else f", backend={self.backend!r}"
         return (
-            f"in_features={self.in_features}, out_features={self.out_features}, function={shown}, "
+            f"in_features={self.in_features}, out_features={self.out_features}, function={function}, "
             f"bias={self.bias is not None}{backend}"
         )
 
 
 def check_input(module: nn.Module, x: Tensor, dtype: torch.dtype) -> None:
-    """Refuses what is not a tensor (…, in_features) of the module's dtype, or one that autocast lets in."""
+    """Raise an error unless `x` is a tensor (…, in_features) of the module's dtype, or one for autocast."""
     name, in_features = type(module).__name__, module.in_features
     if not isinstance(x, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise DTypeError(f"{name} takes a torch tensor, not {type(x).__name__}")
+        raise DTypeError(f"{name} expects a torch tensor, not {type(x).__name__}")
     check_layout("the input", x)
     if x.dim() == 0 or x.shape[-1] != in_features:
         raise ShapeError(
-            f"{name} has in_features={in_features}, but its input has the shape {tuple(x.shape)}: "
+            f"{name} has in_features={in_features}, but its input has shape {tuple(x.shape)}: "
             f"the last dimension must be {in_features}"
         )
     if not x.is_floating_point():
-        raise DTypeError(f"the input is {x.dtype}; functions take floating-point numbers: use x.to({dtype})")
+        raise DTypeError(f"the input is {x.dtype}, not floating-point; convert it with x.to({dtype})")
     if x.dtype != dtype and autocast_dtype(x, dtype) is None:
         raise DTypeError(
             f"the input is {x.dtype}, but this {name} has parameters of {dtype}; "
@@ -191,18 +185,18 @@ def check_input(module: nn.Module, x: Tensor, dtype: torch.dtype) -> None:
 
 
 def size(name: str, value: Any) -> int:
-    """A number of inputs or outputs, checked."""
+    """`value` as a number of inputs or outputs."""
     try:
         number = operator.index(value)
     except TypeError:
         number = 0
     if isinstance(value, bool) or number < 1:
-        raise ShapeError(f"{name} must be a whole number of 1 or more, not {value!r}")
+        raise ShapeError(f"{name} must be a positive integer, not {value!r}")
     return number
 
 
 def _label(function: Function) -> str:
-    if torch.compiler.is_dynamo_compiling():  # vmap asks for a repr, but to compare functions takes a lock
+    if torch.compiler.is_dynamo_compiling():  # vmap needs a repr, but comparing functions takes a lock
         return repr(function.formula)
     return name_of(function) or repr(function.formula)
 
@@ -213,7 +207,7 @@ Draw = Callable[[Tensor, Any, "torch.Generator | None"], None]
 def _fill(
     target: Tensor, kind: Tensor | None, ranges: list[Any], draw: Draw, generator: torch.Generator | None
 ) -> None:
-    """Fill a matrix, each kind's entries from its own range; what a kind has no use for stays 0."""
+    """Fill a matrix, each kind's entries from its own range; entries that a kind does not use stay 0."""
     if kind is None:
         draw(target, ranges[0], generator)
         return
@@ -227,9 +221,8 @@ def _fill(
 
 def _uniform(target: Tensor, bounds: tuple[float, float], generator: torch.Generator | None) -> None:
     low, high = bounds
-    _check_size(
-        f"the initial range ({low:g}, {high:g}), or its width,", (low, high, high - low), target.dtype
-    )
+    what = f"the initial range ({low:g}, {high:g}), or its width,"
+    _check_size(what, (low, high, high - low), target.dtype)
     target.uniform_(low, high, generator=generator)
 
 
@@ -240,7 +233,7 @@ def _chosen(target: Tensor, values: tuple[float, ...], generator: torch.Generato
 
 
 def _check_size(what: str, numbers: tuple[float, ...], dtype: torch.dtype) -> None:
-    """Refuses numbers that a dtype would turn into infinities."""
+    """Raise an error if a dtype would turn a number into infinity."""
     largest = torch.finfo(dtype).max
     if any(abs(number) > largest for number in numbers):
-        raise FtnnError(f"{what} does not fit {dtype}, whose largest number is {largest:.3g}")
+        raise FtnnError(f"{what} exceeds the largest number of {dtype}, {largest:.3g}")

@@ -1,11 +1,11 @@
-"""Modules as JSON, and back: what a model file says beside its numbers."""
+"""Descriptions of modules as JSON, and the modules built from them."""
 
 from __future__ import annotations
 
 import json
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,116 +14,94 @@ from ftnn.errors import ModelFileError
 from ftnn.formula import Function, Mixed
 from ftnn.kernels import BACKENDS
 from ftnn.nn._connections import Connections
+from ftnn.nn._feed_forward import Transfer
 from ftnn.nn._memory import Memory
 from ftnn.nn._network import MemoryNetwork, Network
 from ftnn.nn._partial import Partial
-from ftnn.nn._transfer import Transfer
 
 Description = dict[str, Any]
-"""A module's `type`, and what its constructor is given."""
-T = TypeVar("T")
+"""A module's `type` and the arguments of its constructor."""
 
 
 def describe(module: nn.Module) -> Description:
     if type(module) not in _KINDS:
         raise ModelFileError(
-            f"a file cannot hold a {type(module).__name__}; it can hold {', '.join(_BY_NAME)}. "
-            "For other modules save module.state_dict()."
+            f"a model file cannot hold a {type(module).__name__}; expected one of {', '.join(_BY_NAME)}. "
+            "For other modules, save module.state_dict()."
         )
     if any(".parametrizations." in f".{name}" for name in module.state_dict()):
         raise ModelFileError(
-            "the module is parametrised; make that permanent first, with "
+            "the module is parametrised; first make that permanent with "
             "torch.nn.utils.parametrize.remove_parametrizations, or save module.state_dict()"
         )
     parameters = dict(module.named_parameters(remove_duplicate=False))
     if len(set(parameters.values())) < len(parameters):
         raise ModelFileError(
-            "the module has a parameter in two places, and a file would make two of it; "
-            "save module.state_dict()"
+            "the module shares a parameter, which a model file would duplicate; save module.state_dict()"
         )
     return {"type": type(module).__name__, **_KINDS[type(module)][0](module)}
 
 
 def build(text: str) -> nn.Module:
-    """The module that a text describes, on the device meta: no memory is taken, no random number drawn."""
+    """The module that a text describes, on the meta device: takes no memory and draws no random numbers."""
     try:
         with torch.device("meta"):
             return _build(json.loads(text))
-    except Exception as error:  # whatever a stranger wrote: of any type, nested to any depth
+    except Exception as error:  # an untrusted description may be of any type, nested to any depth
         raise ModelFileError(str(error) or type(error).__name__) from error
 
 
 def _build(description: Any) -> nn.Module:
-    kind = _take(description, "type", str)
+    kind = _fields(description, type=str)["type"]
     if kind not in _BY_NAME:
-        raise ModelFileError(f"the type {kind!r} is not known; known are {', '.join(_BY_NAME)}")
+        raise ModelFileError(f"unknown type {kind!r}; expected one of {', '.join(_BY_NAME)}")
     return _BY_NAME[kind](description)
 
 
-def _take(description: Any, name: str, kind: type[T]) -> T:
-    """What a description says under `name`, if it is of that type."""
-    value = description.get(name) if isinstance(description, dict) else None
-    if not isinstance(value, kind):
-        raise ModelFileError(f"{name!r} should be of type {kind.__name__} in {description!s:.200}")
-    return value
-
-
-def _describe_function(function: Function) -> Description:
-    return {"formula": function.formula, "init": function.init, "constants": function.choices}
-
-
-def _build_function(description: Any) -> Function:
-    return Function(
-        _take(description, "formula", str),
-        init=_take(description, "init", dict),
-        constants=_take(description, "constants", dict),
-    )
+def _fields(description: Any, **kinds: type) -> dict[str, Any]:
+    """The named fields of a description, checked for their types."""
+    fields: dict[str, Any] = {}
+    for name, kind in kinds.items():
+        fields[name] = description.get(name) if isinstance(description, dict) else None
+        if not isinstance(fields[name], kind):
+            raise ModelFileError(f"{name!r} should be of type {kind.__name__} in {description!s:.200}")
+    return fields
 
 
 def _describe_functions(layer: Connections) -> Description:
-    described = [_describe_function(kind) for kind in layer.kinds]
+    described = [{"formula": f.formula, "init": f.init, "constants": f.choices} for f in layer.kinds]
     if layer._mixed is None:
         return {"function": described[0]}
-    # Which entry is of which kind stands in the constants; how it was assigned matters to resetting only.
+    # The constants hold the kind of each entry; the assignment matters only for resetting.
     assign = layer._mixed.assign
     return {"mixed": described, "assign": assign if isinstance(assign, str) else assign.tolist()}
 
 
+def _build_function(description: Any) -> Function:
+    return Function(**_fields(description, formula=str, init=dict, constants=dict))
+
+
 def _build_functions(description: Any) -> Function | Mixed:
     if "mixed" not in description:
-        return _build_function(_take(description, "function", dict))
-    kinds = [_build_function(kind) for kind in _take(description, "mixed", list)]
+        return _build_function(_fields(description, function=dict)["function"])
+    kinds = [_build_function(kind) for kind in _fields(description, mixed=list)["mixed"]]
     return Mixed(kinds, description.get("assign"))
 
 
 def _describe_layer(layer: Connections) -> Description:
-    return {
-        "in_features": layer.in_features,
-        "out_features": layer.out_features,
-        "bias": layer.bias is not None,
-        "backend": layer.backend,
-        **_describe_functions(layer),
-    }
+    return {**_describe_linear(layer), "backend": layer.backend, **_describe_functions(layer)}
 
 
-def _layer_arguments(description: Any) -> dict[str, Any]:
-    kinds = {"in_features": int, "out_features": int, "bias": bool, "backend": str}
-    plain = {name: _take(description, name, kind) for name, kind in kinds.items()}
-    return {**plain, "function": _build_functions(description)}
-
-
-def _describe_partial(layer: Partial) -> Description:
-    return {**_describe_layer(layer), "connections": len(layer.inputs)}  # which ones, the tensors say
-
-
-def _build_partial(description: Any) -> Partial:
-    return Partial(**_layer_arguments(description), connections=_take(description, "connections", int))
+def _layer_arguments(description: Any, **more: type) -> dict[str, Any]:
+    fields = _fields(description, in_features=int, out_features=int, bias=bool, backend=str, **more)
+    return {**fields, "function": _build_functions(description)}
 
 
 def _build_memory(description: Any) -> Memory:
-    # ftnn 0.1 took any backend here and used none of them.
-    arguments: dict[str, Any] = {**_layer_arguments(description), "backend": "auto"}
-    return Memory(**arguments, through_time=_take(description, "through_time", bool))
+    # ftnn 0.1 accepted any backend here and ignored it.
+    arguments = _layer_arguments(description, through_time=bool)
+    arguments["backend"] = "auto"
+    return Memory(**arguments)
 
 
 def _describe_network(net: Network) -> Description:
@@ -134,20 +112,20 @@ def _describe_network(net: Network) -> Description:
         "hidden": [layer.out_features for layer in net.layers],
         "functions": [_describe_functions(layer) for layer in net.layers],
         "backends": [layer.backend for layer in net.layers],
-        # How many each layer has, where it is partial.
+        # The number of connections of each partial layer.
         "connections": [len(layer.inputs) if isinstance(layer, Partial) else None for layer in net.layers],
     }
 
 
 def _build_network(description: Any) -> Network:
-    sizes = [_take(description, name, int) for name in ("in_features", "out_features")]
-    functions = [_build_functions(function) for function in _take(description, "functions", list)]
     one_for_all = isinstance(description, dict) and isinstance(description.get("activation"), str)
-    activation: Any = _take(description, "activation", str if one_for_all else list)
-    net = Network(sizes[0], _take(description, "hidden", list), sizes[1], functions, activation)
-    for layer, backend in zip(net.layers, _take(description, "backends", list), strict=True):
+    kind = str if one_for_all else list
+    fields = _fields(description, in_features=int, out_features=int, activation=kind, hidden=list)
+    lists = _fields(description, functions=list, backends=list)
+    net = Network(**fields, function=[_build_functions(function) for function in lists["functions"]])
+    for layer, backend in zip(net.layers, lists["backends"], strict=True):
         if backend not in BACKENDS:
-            raise ModelFileError(f"the backend {backend!r} is not known; known are {', '.join(BACKENDS)}")
+            raise ModelFileError(f"unknown backend {backend!r}; expected one of {', '.join(BACKENDS)}")
         layer.backend = backend
     for number, count in enumerate(description.get("connections") or ()):
         if count is not None:
@@ -170,12 +148,9 @@ def _describe_memory_network(net: MemoryNetwork) -> Description:
 
 
 def _build_memory_network(description: Any) -> MemoryNetwork:
-    sizes = [_take(description, name, int) for name in ("in_features", "hidden", "out_features")]
-    activation: Any = _take(description, "activation", str)
-    through_time = _take(description, "through_time", bool)
-    return MemoryNetwork(
-        *sizes, function=_build_functions(description), activation=activation, through_time=through_time
-    )
+    sizes = _fields(description, in_features=int, hidden=int, out_features=int)
+    options = _fields(description, activation=str, through_time=bool)
+    return MemoryNetwork(**sizes, **options, function=_build_functions(description))
 
 
 def _describe_sequential(module: nn.Sequential) -> Description:
@@ -183,33 +158,36 @@ def _describe_sequential(module: nn.Sequential) -> Description:
 
 
 def _build_sequential(description: Any) -> nn.Sequential:
-    children = _take(description, "modules", list)
+    children = _fields(description, modules=list)["modules"]
     return nn.Sequential(OrderedDict((name, _build(child)) for name, child in children))
 
 
-def _build_linear(description: Any) -> nn.Linear:
-    sizes = [_take(description, name, int) for name in ("in_features", "out_features")]
-    return nn.Linear(*sizes, bias=_take(description, "bias", bool))
+def _describe_linear(module: Any) -> Description:
+    sizes = {"in_features": module.in_features, "out_features": module.out_features}
+    return {**sizes, "bias": module.bias is not None}
 
 
-# The kinds of modules that a file may hold: how each is described, and how it is built again.
+# The modules that a file can hold: how each is described, and how it is built from its description.
 _KINDS: dict[type[nn.Module], tuple[Callable[[Any], Description], Callable[[Any], nn.Module]]] = {
-    Transfer: (_describe_layer, lambda description: Transfer(**_layer_arguments(description))),
-    Memory: (lambda layer: {**_describe_layer(layer), "through_time": layer.through_time}, _build_memory),
-    Partial: (_describe_partial, _build_partial),
+    Transfer: (_describe_layer, lambda d: Transfer(**_layer_arguments(d))),
+    Memory: (lambda m: {**_describe_layer(m), "through_time": m.through_time}, _build_memory),
+    Partial: (
+        lambda m: {**_describe_layer(m), "connections": len(m.inputs)},  # the tensors say which
+        lambda d: Partial(**_layer_arguments(d, connections=int)),
+    ),
     Network: (_describe_network, _build_network),
     MemoryNetwork: (_describe_memory_network, _build_memory_network),
     nn.Sequential: (_describe_sequential, _build_sequential),
     nn.Linear: (
-        lambda m: {"in_features": m.in_features, "out_features": m.out_features, "bias": m.bias is not None},
-        _build_linear,
+        _describe_linear,
+        lambda d: nn.Linear(**_fields(d, in_features=int, out_features=int, bias=bool)),
     ),
     nn.Flatten: (
         lambda m: {"start_dim": m.start_dim, "end_dim": m.end_dim},
-        lambda description: nn.Flatten(*(_take(description, n, int) for n in ("start_dim", "end_dim"))),
+        lambda d: nn.Flatten(**_fields(d, start_dim=int, end_dim=int)),
     ),
     **{
-        kind: (lambda m: {}, lambda description, kind=kind: kind())
+        kind: (lambda m: {}, lambda d, kind=kind: kind())
         for kind in (nn.Sigmoid, nn.ReLU, nn.Tanh, nn.Identity)
     },
 }

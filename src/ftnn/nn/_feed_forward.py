@@ -1,24 +1,26 @@
-"""What `Transfer` and `Partial` share: sums of functions of the inputs, without a state."""
+"""`FeedForward`, the base of layers without a state, and `Transfer`, for whole matrices."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ftnn.errors import FtnnError
-from ftnn.nn._connections import Connections, check_input
+from ftnn.kernels import Backend, transfer
+from ftnn.nn._connections import AnyFunction, Connections, check_input
 from ftnn.nn._precision import precision
 
 
 class FeedForward(Connections):
-    """`F ⊙ x + b`, for whole matrices or lists of connections. Takes what `Connections` takes."""
+    """`F ⊙ x + b`, for whole matrices or lists of connections. Arguments as for `Connections`."""
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
         if self.function.has_memory:
-            raise FtnnError(f"{self.function.formula!r} uses C, its own previous value: use ftnn.nn.Memory")
+            raise FtnnError(f"{self.function.formula!r} uses C, its previous value: use ftnn.nn.Memory")
 
     def forward(self, x: Tensor) -> Tensor:
         """`F ⊙ x + b`: (…, in_features) → (…, out_features)."""
@@ -37,4 +39,42 @@ class FeedForward(Connections):
 
     @abstractmethod
     def _sums(self, rows: Tensor, matrices: list[Tensor]) -> Tensor:
-        """`F ⊙ x`, (batch, out_features), of (batch, in_features)."""
+        """`F ⊙ x`: (batch, in_features) → (batch, out_features)."""
+
+
+class Transfer(FeedForward):
+    """The transfer computation `F ⊙ x + b`, where `(F ⊙ x)_i = Σ_j F_ij(x_j)`.
+
+    **Arguments:**
+
+    - `in_features`, `out_features`: the numbers of inputs and outputs.
+    - `function`: the function of every connection: a catalogue name (`"F12"`), a formula
+        (`"p*sin(q*x + r)"`), a [`ftnn.Function`][], or [`ftnn.Mixed`][] for different functions.
+    - `bias`: whether to add a trainable bias, which starts at 0.
+    - `device`, `dtype`: as for every torch module.
+    - `backend`: `"auto"` chooses the fastest accurate path; `"reference"` uses plain torch operations,
+        `"cpu"` generated CPU code, and `"triton"` Triton kernels on a GPU, which need `ftnn[triton]`.
+
+    Shapes: the input is (…, in_features), the output (…, out_features). `state_dict` has `theta.<name>` and
+    `constants.<name>`, each (in_features, out_features), and `bias`.
+
+    With bfloat16 or float16 parameters, and under `torch.autocast`, functions are evaluated and summed in
+    float32. The output has the parameters' dtype; under autocast, the dtype that `nn.Linear` would return.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        function: AnyFunction,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        backend: Backend = "auto",
+    ):
+        super().__init__(
+            in_features, out_features, function, bias=bias, device=device, dtype=dtype, backend=backend
+        )
+
+    def _sums(self, rows: Tensor, matrices: list[Tensor]) -> Tensor:
+        return transfer(self.function, rows, matrices, self.backend)

@@ -1,4 +1,4 @@
-"""Parameters and constants by name, whatever the name."""
+"""Parameters and constants, by any name."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from torch import Tensor, nn
 
 
 class Matrices(nn.Module):
-    """The (in, out) matrices of a layer, by the names that its formula gives them.
+    """The (in, out) matrices of a layer, by their names in the formula.
 
-    `nn.ParameterDict` refuses names that a module has already (`training`, `type`); a formula may use them.
-    They are ordinary parameters and buffers: in `state_dict`, `named_parameters`, and open to `parametrize`
-    (but for those very names: torch parametrises by putting an attribute of that name in the module's class).
+    A formula may use names that every module has already (`training`, `type`), which `nn.ParameterDict`
+    refuses. The matrices are ordinary parameters and buffers: they appear in `state_dict` and
+    `named_parameters`, and `parametrize` works, except for those names, since torch parametrises by adding an
+    attribute to the module's class.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]):
@@ -25,8 +26,8 @@ class Matrices(nn.Module):
                 self._buffers[name] = tensor
 
     def __setattr__(self, name: str, value: object) -> None:
-        # torch sets by this a module's own attributes and also, when it loads, its matrices. Where a name is
-        # both (`training`), the value tells which is meant.
+        # torch sets a module's attributes this way and, when loading, also its matrices. If a name is both
+        # (`training`), the type of the value decides.
         parameters, buffers = self.__dict__.get("_parameters", {}), self.__dict__.get("_buffers", {})
         if name in parameters and isinstance(value, nn.Parameter):
             parameters[name] = value
@@ -41,7 +42,7 @@ class Matrices(nn.Module):
         tensor = self._parameters.get(name)
         if tensor is None:
             tensor = self._buffers.get(name)
-        return getattr(self, name) if tensor is None else tensor  # a parametrised one is computed on access
+        return getattr(self, name) if tensor is None else tensor  # parametrised: computed on access
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)

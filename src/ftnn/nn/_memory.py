@@ -1,4 +1,4 @@
-"""`Memory`: a layer whose connections remember what they sent last."""
+"""`Memory`: a layer whose connections remember their previous values."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ftnn.nn._precision import precision
 class Memory(Connections):
     """A functional transfer matrix of memory functions, `F(x_t; C_{t-1})` with `C_t = F(x_t; C_{t-1})`.
 
-    Each connection keeps a signal of its own: in·out signals, where an `nn.RNN` of that size keeps out.
+    Each connection keeps its own signal: in·out signals, where an `nn.RNN` of that size keeps out.
 
     **Arguments:**
 
     - `in_features`, `out_features`: the numbers of inputs and outputs.
     - `function`: a catalogue name, a formula with `C`, a `Function`, or a `Mixed` of these.
     - `bias`: whether to add a trainable bias, which starts at 0.
-    - `through_time`: False takes `C_{t-1}` as given (the paper's one-step derivative); True is
+    - `through_time`: False treats `C_{t-1}` as a constant (the paper's one-step derivative); True is
         back-propagation through time.
     - `device`, `dtype`: as for every torch module.
-    - `backend`: `"auto"` or `"reference"`: both are plain torch operations as yet.
+    - `backend`: `"auto"` or `"reference"`; both use plain torch operations for now.
     """
 
     def __init__(
@@ -41,26 +41,21 @@ class Memory(Connections):
         backend: Backend = "auto",
     ):
         if backend not in ("auto", "reference"):
-            raise FtnnError(
-                f"backend={backend!r}: a Memory is computed by plain torch operations; expected 'auto' or "
-                "'reference'"
-            )
+            raise FtnnError(f"unknown backend {backend!r} of a Memory; expected 'auto' or 'reference'")
         super().__init__(
             in_features, out_features, function, bias=bias, device=device, dtype=dtype, backend=backend
         )
         if not self.function.has_memory:
-            raise FtnnError(
-                f"{self.function.formula!r} has no C, its own previous value: use ftnn.nn.Transfer"
-            )
+            raise FtnnError(f"{self.function.formula!r} has no C, its previous value: use ftnn.nn.Transfer")
         self.through_time = through_time
 
     def reset(self, batch_size: int) -> Tensor:
-        """A state that remembers nothing: zeros, (batch_size, out_features, in_features)."""
+        """The initial state: zeros, (batch_size, out_features, in_features)."""
         return self._first.new_zeros(batch_size, self.in_features, self.out_features).transpose(1, 2)
 
     @staticmethod
     def detach(state: Tensor) -> Tensor:
-        """The state cut off from what made it, so that gradients stop there."""
+        """The state detached from the graph, so that gradients stop there."""
         return state.detach()
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -69,17 +64,16 @@ class Memory(Connections):
         **Arguments:**
 
         - `x`: (time, batch, in_features).
-        - `state`: what every connection sent last, (batch, out_features, in_features); zeros if not given.
+        - `state`: the previous value of every connection, (batch, out_features, in_features); zeros by
+            default.
 
         Returns the outputs, (time, batch, out_features), and the new state, which has the parameters' dtype
-        under autocast too.
+        even under autocast.
         """
         own = self._first.dtype
         check_input(self, x, own)
         if x.dim() != 3:
-            raise ShapeError(
-                f"Memory takes (time, batch, {self.in_features}), not the shape {tuple(x.shape)}"
-            )
+            raise ShapeError(f"Memory expects (time, batch, {self.in_features}), not shape {tuple(x.shape)}")
         cell, matrices = self._cell(x, state), self.matrices()
         dtypes = precision(x, own)
         if dtypes is not None:
@@ -98,15 +92,15 @@ class Memory(Connections):
         return out, cell.transpose(1, 2)
 
     def _cell(self, x: Tensor, state: Tensor | None) -> Tensor:
-        """The state as kernels have it, (batch, in, out)."""
-        wanted = (x.shape[1], self.out_features, self.in_features)
+        """The state in the layout of kernels, (batch, in, out)."""
+        expected = (x.shape[1], self.out_features, self.in_features)
         if state is None:
             state = self.reset(x.shape[1])
         if not isinstance(state, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise DTypeError(f"the state must be a torch tensor, not {type(state).__name__}")
-        if tuple(state.shape) != wanted:
+        if tuple(state.shape) != expected:
             raise ShapeError(
-                f"the state has the shape {tuple(state.shape)}; expected is (batch, out, in) = {wanted}"
+                f"the state has shape {tuple(state.shape)}; expected (batch, out, in) = {expected}"
             )
         own = self._first.dtype
         if state.dtype != own:

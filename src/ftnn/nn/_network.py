@@ -1,4 +1,4 @@
-"""`Network`: the paper's model, functional layers under a linear one."""
+"""`Network` and `MemoryNetwork`: the paper's models, functional layers and a linear output layer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from ftnn.formula import Function, Mixed
 from ftnn.kernels import Backend
 from ftnn.nn._activations import activation_formula, activations_for
 from ftnn.nn._connections import AnyFunction, check_input, size
-from ftnn.nn._feed_forward import FeedForward
+from ftnn.nn._feed_forward import FeedForward, Transfer
 from ftnn.nn._memory import Memory
-from ftnn.nn._transfer import Transfer
 
 OUTPUT_RANGE = 0.1
-"""The linear layer's weights start uniform in ± this."""
+"""The linear layer's weights are initially uniform in ± this."""
 
 
 class Network(nn.Module):
@@ -28,10 +27,11 @@ class Network(nn.Module):
 
     - `in_features`: the number of inputs.
     - `hidden`: the width of each hidden layer.
-    - `out_features`: the number of outputs (classes, say; the softmax belongs to the loss).
-    - `function`: what stands on the hidden layers' connections: one for all, or a sequence with one for each.
+    - `out_features`: the number of outputs, such as classes; the softmax is part of the loss.
+    - `function`: the function of the hidden layers' connections: one for all, or a sequence with one per
+        layer.
     - `activation`: `"logistic"`, `"relu"`, `"tanh"` or a formula in x such as `"x*logistic(x)"`: one for
-        all, or a sequence with one for each hidden layer.
+        all, or a sequence with one per layer.
     - `device`, `dtype`, `backend`: as for [`ftnn.nn.Transfer`][].
 
     Shapes: (…, in_features) → (…, out_features).
@@ -59,7 +59,7 @@ class Network(nn.Module):
         one_for_all = isinstance(function, str | Function | Mixed)
         functions = [function] * len(widths) if one_for_all else list(function)
         if len(functions) != len(widths):
-            raise ShapeError(f"{len(functions)} functions were given for {len(widths)} hidden layers")
+            raise ShapeError(f"got {len(functions)} functions for {len(widths)} hidden layers")
         self.in_features = size("in_features", in_features)
         self.out_features = size("out_features", out_features)
         self.activation = activation if isinstance(activation, str) else self.activations
@@ -77,13 +77,13 @@ class Network(nn.Module):
         return tuple(layer for layer in self.hidden if isinstance(layer, FeedForward))
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw all parameters anew, from the first layer to the last."""
+        """Draw all parameters again, from the first layer to the last."""
         for layer in self.layers:
             layer.reset_parameters(generator)
         self.reset_output(generator)
 
     def reset_output(self, generator: torch.Generator | None = None) -> None:
-        """Draw the output layer's parameters anew."""
+        """Draw the output layer's parameters again."""
         reset_linear(self.output, generator)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -98,14 +98,14 @@ class Network(nn.Module):
 
 
 class MemoryNetwork(nn.Module):
-    """A memory layer with an activation, then a linear output layer: the paper's model of sequences.
+    """A memory layer with an activation, then a linear output layer: the paper's sequence model.
 
     **Arguments:**
 
     - `in_features`, `hidden`, `out_features`: the numbers of inputs, hidden units and outputs.
-    - `function`: a function with `C`, its own previous value.
+    - `function`: a function with `C`, its previous value.
     - `activation`: `"logistic"`, `"relu"`, `"tanh"` or a formula in x.
-    - `through_time`: False takes the previous value as given; True is back-propagation through time.
+    - `through_time`: False treats the previous value as a constant; True is back-propagation through time.
     - `device`, `dtype`: as for every torch module.
 
     Shapes: (time, batch, in_features) → (time, batch, out_features).
@@ -135,12 +135,12 @@ class MemoryNetwork(nn.Module):
         reset_linear(self.output)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw all parameters anew."""
+        """Draw all parameters again."""
         self.memory.reset_parameters(generator)
         reset_linear(self.output, generator)
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Run over a sequence, (time, batch, in_features), from (batch, hidden, in_features) or nothing.
+        """Run over a sequence, (time, batch, in_features), from a state, (batch, hidden, in_features).
 
         Returns the outputs, (time, batch, out_features), before any softmax, and the new state.
         """
@@ -153,6 +153,6 @@ class MemoryNetwork(nn.Module):
 
 @torch.no_grad()
 def reset_linear(layer: nn.Linear, generator: torch.Generator | None = None) -> None:
-    """Draw a linear layer's weights as the paper does, uniform in ±0.1; its bias starts at 0."""
+    """Draw a linear layer's weights as in the paper, uniform in ±0.1; set its bias to 0."""
     layer.weight.uniform_(-OUTPUT_RANGE, OUTPUT_RANGE, generator=generator)
     layer.bias.zero_()

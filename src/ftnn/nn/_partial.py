@@ -1,4 +1,4 @@
-"""`Partial`: a layer of which only some connections are there."""
+"""`Partial`: a layer with only some of its connections."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ftnn.nn._feed_forward import FeedForward
 
 
 class Partial(FeedForward):
-    """The transfer computation `F ⊙ x + b` over some pairs of an input and an output; others send nothing.
+    """The transfer computation `F ⊙ x + b` over some of the pairs of an input and an output.
 
     **Arguments:**
 
     - `in_features`, `out_features`: the numbers of inputs and outputs.
-    - `function`: what stands on every connection, as for [`ftnn.nn.Transfer`][].
-    - `connections`: the (output, input) of each, (connections, 2) whole numbers in any order; or how many
-        there are, if `load_state_dict` is to say which.
+    - `function`: the function of every connection, as for [`ftnn.nn.Transfer`][].
+    - `connections`: the (output, input) of each, (connections, 2) integers in any order; or only their
+        number, if `load_state_dict` will set them.
     - `bias`, `device`, `dtype`, `backend`: as for [`ftnn.nn.Transfer`][].
 
     Shapes: the input is (…, in_features), the output (…, out_features). `state_dict` has `theta.<name>` and
-    `constants.<name>`, each (connections,), in the order of outputs and then inputs; `inputs` and `outputs`,
-    (connections,) int32, between which each stands; and `bias`.
+    `constants.<name>`, each (connections,), ordered by output, then input; `inputs` and `outputs`, the ends
+    of each connection, (connections,) int32; and `bias`.
     """
 
     inputs: Tensor
@@ -65,14 +65,14 @@ class Partial(FeedForward):
         return torch.stack([self.outputs, self.inputs], 1).long()
 
     def check(self) -> Tensor:
-        """Where each output's connections begin, (out + 1,) int64. Raises `ShapeError` for impossible ones.
+        """Where each output's connections begin, (out + 1,) int64. Raises `ShapeError` for invalid ones.
 
-        Looked at once for the same tensors: compiled code follows them without looking.
+        Compiled code relies on this check, which is repeated only after the tensors change.
         """
         versions = (self.inputs._version, self.outputs._version)
         if self._checked is not None:
-            inputs, outputs, seen, bounds = self._checked
-            if inputs is self.inputs and outputs is self.outputs and seen == versions:
+            inputs, outputs, checked_versions, bounds = self._checked
+            if inputs is self.inputs and outputs is self.outputs and checked_versions == versions:
                 return bounds
         bounds = self._bounds()
         self._checked = (self.inputs, self.outputs, versions, bounds)
@@ -80,19 +80,13 @@ class Partial(FeedForward):
 
     def _bounds(self) -> Tensor:
         inputs, outputs = self.inputs.long(), self.outputs.long()
-        for name, numbers, many in (
-            ("input", inputs, self.in_features),
-            ("output", outputs, self.out_features),
-        ):
-            if len(numbers) and not (numbers.min() >= 0 and numbers.max() < many):
-                raise ShapeError(
-                    f"connections name {name}s {int(numbers.min())} to {int(numbers.max())}; this layer has "
-                    f"{many}, so allowed are 0 to {many - 1}"
-                )
+        for name, ends, count in (("in", inputs, self.in_features), ("out", outputs, self.out_features)):
+            if len(ends) and not (ends.min() >= 0 and ends.max() < count):
+                range_ = f"{name}puts {int(ends.min())} to {int(ends.max())}"
+                raise ShapeError(f"connections have {range_}; expected 0 to {count - 1}")
         if not bool(((outputs * self.in_features + inputs).diff() > 0).all()):
-            raise ShapeError("connections must stand in the order of outputs, then inputs, each of them once")
-        numbers = torch.arange(self.out_features + 1, device=outputs.device)
-        return torch.searchsorted(outputs, numbers)
+            raise ShapeError("connections must be unique, and ordered by output, then input")
+        return torch.searchsorted(outputs, torch.arange(self.out_features + 1, device=outputs.device))
 
     def _reset_kinds(self, generator: torch.Generator | None) -> Tensor | None:
         kinds = None if self._mixed is None else self._mixed.kinds(self.in_features, self.out_features)
@@ -103,9 +97,9 @@ class Partial(FeedForward):
         return kind.copy_(table[self.outputs.long(), self.inputs.long()])
 
     def matrix(self, name: str, kind: AnyFunction | int | None = None) -> Tensor:
-        """A parameter or constant as the paper indexes it: a copy, (out, in), NaN where nothing is connected.
+        """A parameter or constant as the paper indexes it: a copy, (out, in), with NaN for no connection.
 
-        For `kind` see [`ftnn.nn.Transfer`][].
+        For `kind`, see [`ftnn.nn.Transfer`][].
         """
         listed = self._stored(name)
         if kind is not None:
@@ -124,7 +118,7 @@ class Partial(FeedForward):
 
 
 def _pairs(connections: Any) -> Tensor:
-    """(connections, 2), checked; zeros where a number of connections is given."""
+    """(connections, 2) int64; zeros if `connections` is a number."""
     if isinstance(connections, int) and connections >= 0:
         return torch.zeros(connections, 2, dtype=torch.int64)
     pairs = torch.as_tensor(connections)
@@ -132,7 +126,7 @@ def _pairs(connections: Any) -> Tensor:
         return torch.zeros(0, 2, dtype=torch.int64, device=pairs.device)
     if pairs.dim() != 2 or pairs.shape[1] != 2 or pairs.is_floating_point() or pairs.dtype == torch.bool:
         raise ShapeError(
-            "connections must be (connections, 2) whole numbers, an (output, input) for each, "
+            "connections must be integers of shape (connections, 2), an (output, input) for each, "
             f"not {pairs.dtype} of shape {tuple(pairs.shape)}"
         )
     return pairs.long()

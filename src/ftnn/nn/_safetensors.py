@@ -1,4 +1,4 @@
-"""Safetensors files: read whole and within bounds, with a digest of all that is in them."""
+"""Safetensors files: read completely, within limits, and protected by a digest."""
 
 from __future__ import annotations
 
@@ -14,23 +14,20 @@ from torch import Tensor
 
 from ftnn.errors import FtnnError
 
-MOST_TENSORS = 10_000
-"""In one file. Far more than any network has, and few enough that a file is read or refused in a second."""
+MAX_TENSORS = 10_000
+"""The limit for one file: far more than any network has, and few enough to read or refuse within a second."""
 
 
 def read(path: Any, error: type[FtnnError], what: str) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """A file's metadata and tensors; copies, which stay what they are when the file changes.
-
-    What cannot be read is an `error`, which calls the file a `what`.
-    """
+    """Copies of a file's metadata and tensors. Raises `error`, which calls the file a `what`."""
     content = _content(path, error)
     try:
         header = _header(content)
-        tensors = safetensors.torch.load(content)  # checks the header against what stands behind it
+        tensors = safetensors.torch.load(content)  # checks the header against the data
         return dict(header.get("__metadata__", {})), tensors
-    except Exception as cause:  # safetensors raises kinds of its own, and torch others
+    except Exception as cause:  # safetensors and torch raise errors of many types
         raise error(
-            f"{path} is not a whole {what}: it is damaged, cut short or of another kind ({cause})"
+            f"{path} is not a valid {what}: it is damaged, truncated, or another kind of file ({cause})"
         ) from cause
 
 
@@ -44,7 +41,7 @@ def as_path(path: Any, error: type[FtnnError]) -> Path:
 def _content(path: Any, error: type[FtnnError]) -> bytes:
     file = as_path(path, error)
     try:
-        if file.exists() and not (file.is_file() or file.is_dir()):  # a device or pipe may have no end
+        if file.exists() and not (file.is_file() or file.is_dir()):  # a device or pipe may be endless
             raise error(f"cannot read {path}: it is not a file")
         return file.read_bytes()
     except FileNotFoundError as cause:
@@ -54,18 +51,18 @@ def _content(path: Any, error: type[FtnnError]) -> bytes:
 
 
 def _header(content: bytes) -> dict[str, Any]:
-    """What stands before the data: their names, and the metadata. Refuses too many before parsing them."""
+    """The names of the tensors, and the metadata. Refuses too many tensors before parsing them."""
     size = int.from_bytes(content[:8], "little")
-    many = content.count(b'"data_offsets"', 8, 8 + size)
-    header: dict[str, Any] = {} if many > MOST_TENSORS else json.loads(content[8 : 8 + size])
-    many = max(many, len(header) - 1)
-    if many > MOST_TENSORS:
-        raise ValueError(f"it has {many} tensors; at most {MOST_TENSORS} are allowed")
+    count = content.count(b'"data_offsets"', 8, 8 + size)
+    header: dict[str, Any] = {} if count > MAX_TENSORS else json.loads(content[8 : 8 + size])
+    count = max(count, len(header) - 1)
+    if count > MAX_TENSORS:
+        raise ValueError(f"it has {count} tensors; the limit is {MAX_TENSORS}")
     return header
 
 
 def digest(text: str, tensors: Mapping[str, Tensor]) -> str:
-    """Of a text and of every tensor's name, dtype, shape and bytes."""
+    """The SHA-256 of a text and of every tensor's name, dtype, shape and bytes."""
     total = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         tensor = tensors[name]

@@ -8,10 +8,10 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from ftnn.errors import FormulaError, FtnnError
+from ftnn.errors import FtnnError
 from ftnn.formula._derive import differentiate
 from ftnn.formula._expr import Expr
-from ftnn.formula._parse import parse
+from ftnn.formula._parse import error_in, parse
 from ftnn.kernels import evaluate
 from ftnn.kernels.loops.losses import OUTPUT, TARGET
 
@@ -62,14 +62,14 @@ def _read(loss: str) -> LossFormula:
     text = FORMULAS.get(loss, loss)
     value = parse(text)
     for name in sorted(value.names - {OUTPUT, TARGET}):
-        raise FormulaError.at_name(f"a loss is a formula in y and t; {name!r} is unknown", text, name)
+        raise error_in(text, f"a loss is a formula in y and t; {name!r} is unknown", name)
     if OUTPUT not in value.names:
-        raise FormulaError("the loss does not depend on the output y", text=text, end=len(text))
+        raise error_in(text, "the loss does not depend on the output y")
     formula = LossFormula(loss, value, differentiate(value, OUTPUT))
     outputs, targets = (
         torch.zeros(2, 1, dtype=torch.float64),
         torch.tensor([[0.0], [1.0]], dtype=torch.float64),
     )
     if not bool(torch.isfinite(formula.of_samples(outputs + 0.5, targets)).all()):
-        raise FormulaError("the loss is not finite at y = 0.5 and t = 0 or 1", text=text, end=len(text))
+        raise error_in(text, "the loss is not finite at y = 0.5 and t = 0 or 1")
     return formula

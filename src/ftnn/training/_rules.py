@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from ftnn.errors import FormulaError, FtnnError
+from ftnn.errors import FtnnError
 from ftnn.formula._expr import Call, Expr, call, number, plus, postorder, substitute, symbol, times
-from ftnn.formula._parse import parse
+from ftnn.formula._parse import error_in, parse
 from ftnn.kernels import evaluate
 from ftnn.kernels.loops.updates import GRADIENT, PARAMETER, Update
 
@@ -69,19 +69,17 @@ class Rule:
         for text in (self.update, *self.state.values()):
             for name in sorted(_parsed(text).names - names):
                 expected = ", ".join([*SYMBOLS, *self.state, *self.constants])
-                raise FormulaError.at_name(f"unknown symbol {name!r}; expected one of {expected}", text, name)
+                raise error_in(text, f"unknown symbol {name!r}; expected one of {expected}", name)
         if GRADIENT not in {
             name for text in (self.update, *self.state.values()) for name in _parsed(text).names
         }:
-            raise FormulaError("the rule does not use the gradient g", text=self.update, end=len(self.update))
+            raise error_in(self.update, "the rule does not use the gradient g")
         probe = torch.tensor([-0.5, 0.5], dtype=torch.float64)
         value, states = self.compiled(0.0).step_on(
             probe, 0.5 * probe, [torch.zeros(2, dtype=torch.float64) for _ in self.state], 0.01, 1
         )
         if not all(bool(torch.isfinite(part).all()) for part in (value, *states)):
-            raise FormulaError(
-                "the rule is not finite at its first step", text=self.update, end=len(self.update)
-            )
+            raise error_in(self.update, "the rule is not finite at its first step")
 
     def __hash__(self) -> int:
         return hash((self.update, tuple(self.state.items()), tuple(self.constants.items())))
