@@ -131,7 +131,7 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ftnn.experiments.LocalExecutor", interrupted)
     done = ftnn("reproduce", "mnist", "--layers", "1", "--functions", "F03", *QUICK)
     assert done.exit_code == 130
-    assert "the same command goes on from there" in done.stderr
+    assert "the same command continues from there" in done.stderr
 
 
 def test_results_of_an_earlier_version_are_not_shown_but_run_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from ftnn import __version__
 from ftnn.cli._screen import fail, say, streams
-from ftnn.errors import FtnnError
+from ftnn.errors import FtnnError, InterruptedByUserError
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
 """An option of every command that prints a result."""
@@ -20,8 +20,11 @@ class Commands(TyperGroup):
     """Our own errors are for people: the message, and no traceback."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        with streams():
-            return super().main(*args, **options)
+        try:
+            with streams():
+                return super().main(*args, **options)
+        except KeyboardInterrupt:  # while nothing or almost everything was done
+            raise SystemExit(130) from None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """An empty value is a mistake, such as that of a script whose variable is not set: `--out "$DIR"`."""
@@ -36,6 +39,8 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except FtnnError as error:
             fail(error)
+        except KeyboardInterrupt:
+            fail(InterruptedByUserError("interrupted"))
 
 
 EXAMPLES = """\

@@ -204,16 +204,16 @@ def _run(tasks: Sequence[AnyTask], jobs: int | None, ray: str | None, path: Path
 
     if ray is not None and jobs is not None:
         raise FtnnError("--jobs is for this machine, and --ray for a cluster: give one of them")
-    with Store(path) as store:
-        if len(store.done(task.key for task in tasks)) < len({task.key for task in tasks}):
-            with watcher() as watching:
-                try:
+    try:
+        with Store(path) as store:
+            if len(store.done(task.key for task in tasks)) < len({task.key for task in tasks}):
+                with watcher() as watching:
                     run(tasks, store, _executor(jobs, ray), watching)
-                except KeyboardInterrupt:
-                    raise InterruptedByUserError(
-                        f"interrupted; what was done is in {path}, and the same command goes on from there"
-                    ) from None
-        return {row.key: row for row in store.rows(task.key for task in tasks)}
+            return {row.key: row for row in store.rows(task.key for task in tasks)}
+    except KeyboardInterrupt:
+        raise InterruptedByUserError(
+            f"interrupted; finished work is in {path}, and the same command continues from there"
+        ) from None
 
 
 def _executor(jobs: int | None, ray: str | None) -> Executor:

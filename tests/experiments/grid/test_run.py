@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -250,21 +249,19 @@ def ftnn(*arguments: str, cwd: Path) -> subprocess.Popen[bytes]:
         [sys.executable, "-m", "ftnn", *arguments],
         cwd=cwd,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         start_new_session=True,
         # Tests that run in the background of a shell have Ctrl-C turned off, and pass that on.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 
-def _progressed(path: Path) -> tuple[int, str]:
-    """How many rows there are, and what is in hand."""
+def _progress(path: Path) -> tuple[int, list[tuple[str, int]]]:
+    """How many rows a store has, and the checkpoints of unfinished stages."""
     if not path.exists():
-        return 0, ""
+        return 0, []
     with Store(path) as store:
-        return len(store.rows()), str(
-            store._db.all("SELECT key, length(notes) FROM checkpoints ORDER BY key")
-        )
+        return len(store.rows()), store._db.all("SELECT key, length(notes) FROM checkpoints ORDER BY key")
 
 
 @pytest.mark.slow
@@ -273,9 +270,9 @@ def test_a_command_that_is_killed_three_times_ends_with_the_same_digests(tmp_pat
     (tmp_path / "b").mkdir()
     killed = tmp_path / "a" / "ftnn.sqlite"
     for _ in range(3):
-        before = _progressed(killed)
+        before = _progress(killed)
         process = ftnn(*_COMMAND, "--jobs", "2", cwd=killed.parent)
-        while _progressed(killed) == before and process.poll() is None:
+        while _progress(killed) == before and process.poll() is None:
             time.sleep(0.1)
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -292,14 +289,67 @@ def test_a_command_that_is_killed_three_times_ends_with_the_same_digests(tmp_pat
         assert len(mine.rows()) == 12
 
 
-@pytest.mark.slow
-def test_ctrl_c_leaves_everything_to_go_on_from(tmp_path: Path) -> None:
-    process = ftnn(*_COMMAND, "--jobs", "1", cwd=tmp_path)
-    while _progressed(tmp_path / "ftnn.sqlite") == (0, "") and process.poll() is None:
+def _check_interrupted(process: subprocess.Popen[bytes], store: Path) -> None:
+    """Interrupt a command; expect exit code 130 and a message, no worker left, and no claim left."""
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, b"Traceback" in errors) == (130, False), errors.decode()
+    assert b"interrupted; finished work is in ftnn.sqlite" in errors
+    deadline = time.monotonic() + 10
+    while _group_exists(process.pid) and time.monotonic() < deadline:
         time.sleep(0.05)
-    os.kill(process.pid, signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
-    with Store(tmp_path / "ftnn.sqlite") as store:
-        assert store.claim([replace(cell()).task().key], "another", 1)
-        assert store._db.all("SELECT count(*) FROM claims WHERE owner != 'another'") == [(0,)]
+    assert not _group_exists(process.pid)
+    with Store(store) as opened:
+        assert opened.owners() == []
+
+
+def _group_exists(pid: int) -> bool:
+    """Whether the session that this process led still has processes."""
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+def test_after_ctrl_c_in_an_epoch_progress_is_kept_and_nothing_is_claimed(tmp_path: Path) -> None:
+    process = ftnn(*_COMMAND, "--jobs", "1", cwd=tmp_path)
+    store = tmp_path / "ftnn.sqlite"
+    while _progress(store) == (0, []) and process.poll() is None:
+        time.sleep(0.05)
+    _check_interrupted(process, store)
+    assert _progress(store) != (0, [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.0, 0.05, 0.2, 0.5, 1.0, 1.5])
+def test_ctrl_c_ends_a_grid_properly_at_any_moment(tmp_path: Path, seconds: float) -> None:
+    """From the moment that the store is there: while modules load, workers start, or stages run."""
+    process = ftnn(*_COMMAND, "--jobs", "2", cwd=tmp_path)
+    while not (tmp_path / "ftnn.sqlite").exists() and process.poll() is None:
+        time.sleep(0.001)
+    time.sleep(seconds)
+    _check_interrupted(process, tmp_path / "ftnn.sqlite")
+
+
+_INTERRUPTED_IN_EXEC = """
+import runpy
+from ftnn.experiments import Store
+
+def interrupted(store: Store) -> None:
+    exec("raise KeyboardInterrupt")
+
+Store.__enter__ = interrupted
+runpy.run_module("ftnn", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_ctrl_c_inside_exec_of_source_text_ends_with_exit_code_130(tmp_path: Path) -> None:
+    """Python would end `python -m ftnn` with a signal, although the interrupt was handled."""
+    (tmp_path / "interrupted.py").write_text(_INTERRUPTED_IN_EXEC)
+    done = subprocess.run(
+        [sys.executable, "-m", "interrupted", *_COMMAND], cwd=tmp_path, capture_output=True, check=False
+    )
+    assert done.returncode == 130
+    assert b"interrupted; finished work is in ftnn.sqlite" in done.stderr

@@ -8,11 +8,13 @@ import os
 import signal
 import traceback
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from ftnn.errors import FtnnError
+from ftnn.experiments.grid.interrupts import uninterrupted
 from ftnn.experiments.grid.jobs import Broken, Event, Job, Lost, Progress
 
 # A forked child would inherit locks that some thread holds, and torch's thread pool without its threads.
@@ -46,13 +48,16 @@ class LocalExecutor:
             worker.pipe.send(job)
 
     def _start(self) -> _Worker:
-        mine, its = _SPAWN.Pipe()
-        process = _SPAWN.Process(target=_serve, args=(its,), daemon=True)
-        process.start()
-        its.close()
-        assert isinstance(mine, Connection)
-        worker = _Worker(process, mine)
-        self._workers.append(worker)
+        # Before the block: it would let Ctrl-C through to the worker that starts next.
+        resource_tracker.ensure_running()
+        with uninterrupted():
+            ours, theirs = _SPAWN.Pipe()
+            process = _SPAWN.Process(target=_serve, args=(theirs,), daemon=True)
+            process.start()
+            theirs.close()
+            assert isinstance(ours, Connection)
+            worker = _Worker(process, ours)
+            self._workers.append(worker)
         return worker
 
     def events(self, seconds: float) -> list[Event]:

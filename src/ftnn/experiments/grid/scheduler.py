@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from ftnn.errors import FtnnError
+from ftnn.experiments.grid.interrupts import uninterrupted
 from ftnn.experiments.grid.jobs import Broken, Event, Job, Kept, Lost, Outcome, Progress
 from ftnn.experiments.grid.rows import versions
 from ftnn.experiments.grid.store import Store
@@ -91,16 +92,19 @@ class _Grid:
                 self._store.release(owner)
 
     def run(self, executor: Executor) -> None:
-        self._watcher.begin(list(self._waiting.values()), self._done, executor.slots)
         try:
+            self._watcher.begin(list(self._waiting.values()), self._done, executor.slots)
             while self._waiting or self._running:
                 self._submit(executor)
                 for event in executor.events(0.2):
                     self._take(event)
                 self._renew()
         finally:
-            executor.close()
-            self._store.release(self._owner)
+            with uninterrupted():
+                try:
+                    executor.close()
+                finally:
+                    self._store.release(self._owner)
 
     # --- starting ---
 
