@@ -11,6 +11,6 @@ except KeyboardInterrupt:  # before the command could handle it
     sys.exit(130)
 finally:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to interrupt
-    # If Ctrl-C came inside an `exec` of source text (dataclasses use it), Python remembers it as unhandled until
-    # the next one, and would end the process with a signal in spite of our exit code.
+    # If Ctrl-C interrupted an `exec` of source text (dataclasses use it), Python remembers it as unhandled
+    # until the next `exec`, and would end the process with a signal instead of our exit code.
     exec("")
