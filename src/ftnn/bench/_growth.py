@@ -36,11 +36,7 @@ def _tasks(size: GrowthSize, data: Data | None) -> list[tuple[StepSize, Data]]:
 
 
 def growth_rows(
-    function: str,
-    effort: Effort,
-    systems: Systems,
-    size: GrowthSize = GROWTH,
-    data: Data | None = None,
+    function: str, effort: Effort, systems: Systems, size: GrowthSize = GROWTH, data: Data | None = None
 ) -> Iterator[Row]:
     """Rows of the sweep: ftnn beside a torch MLP of the same batch and width."""
     tasks = _tasks(size, data)
@@ -49,11 +45,5 @@ def growth_rows(
             bursts = step_systems(function, inputs, step, Systems(False, False), eager=False)
             timings = measure(bursts, effort)
             yield from timed(
-                "growth",
-                function,
-                timings,
-                MLP,
-                batch=step.batch,
-                width=step.width,
-                density=inputs.density,
+                "growth", function, timings, MLP, batch=step.batch, width=step.width, density=inputs.density
             )

@@ -54,12 +54,7 @@ def layer_systems(function: str, size: LayerSize, systems: Systems) -> dict[str,
     return bursts
 
 
-def layer_rows(
-    function: str,
-    effort: Effort,
-    systems: Systems,
-    size: LayerSize = LAYER,
-) -> Iterator[Row]:
+def layer_rows(function: str, effort: Effort, systems: Systems, size: LayerSize = LAYER) -> Iterator[Row]:
     """Rows of workload B."""
     with threads(None):
         timings = measure(layer_systems(function, size, systems), effort)

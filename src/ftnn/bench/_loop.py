@@ -45,11 +45,7 @@ def loop_systems(function: str, data: Data, width: int, batch: int, systems: Sys
 
 
 def loop_rows(
-    function: str,
-    effort: Effort,
-    systems: Systems,
-    size: LoopSize = LOOP,
-    data: Data | None = None,
+    function: str, effort: Effort, systems: Systems, size: LoopSize = LOOP, data: Data | None = None
 ) -> Iterator[Row]:
     """Rows of workload E."""
     data = digits() if data is None else data

@@ -112,12 +112,7 @@ def _measurable(task: _Task, pairs: int) -> int:
     return pairs if per_pair * pairs <= LONGEST else max(few, int(LONGEST / per_pair))
 
 
-def memory_rows(
-    function: str,
-    effort: Effort,
-    systems: Systems,
-    size: MemorySize = MEMORY,
-) -> Iterator[Row]:
+def memory_rows(function: str, effort: Effort, systems: Systems, size: MemorySize = MEMORY) -> Iterator[Row]:
     """Rows of workload C, whose one function is the memory function; `ms` is of an epoch."""
     with threads(1):
         task = _task(size)

@@ -98,12 +98,7 @@ def _in_a_fresh_process(*task: Any) -> float:
     return int(done.stdout) / MIB
 
 
-def peak_rows(
-    function: str,
-    effort: Effort,
-    systems: Systems,
-    size: PeakSize = PEAK,
-) -> Iterator[Row]:
+def peak_rows(function: str, effort: Effort, systems: Systems, size: PeakSize = PEAK) -> Iterator[Row]:
     """Rows of workload D: `mib`, and no times. Nothing where the system does not say what a process holds."""
     if not is_available():
         return

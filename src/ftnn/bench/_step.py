@@ -53,11 +53,7 @@ def step_systems(
 
 
 def step_rows(
-    function: str,
-    effort: Effort,
-    systems: Systems,
-    size: StepSize = STEP,
-    data: Data | None = None,
+    function: str, effort: Effort, systems: Systems, size: StepSize = STEP, data: Data | None = None
 ) -> Iterator[Row]:
     """Rows of workload A."""
     data = digits() if data is None else data

@@ -128,10 +128,7 @@ def choose(
     if "D" in chosen and not _peak.is_available():
         notes.append("Workload D is left out: only Linux says how much memory a process held at most.")
     return Choice(
-        chosen,
-        tuple(functions) or (QUICK_FUNCTIONS if quick else ()),
-        QUICK if quick else FULL,
-        systems,
+        chosen, tuple(functions) or (QUICK_FUNCTIONS if quick else ()), QUICK if quick else FULL, systems
     ), notes
 
 

@@ -41,7 +41,7 @@ class Line:
     def paper(self) -> tuple[float | None, float | None] | None:
         """The paper's accuracies, None where it failed; None as a whole where the paper has no such cell."""
         cell = self.cell
-        if not cell.is_papers:
+        if not cell.matches_paper:
             return None
         return paper_accuracies(cell.function, cell.activation, cell.hidden_layers, cell.gamma)
 

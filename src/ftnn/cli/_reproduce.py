@@ -184,8 +184,8 @@ def reproduce_conic(
     chosen = list(PROBLEMS) if problems is None else names("--problems", problems)
     cells = conic_cells(chosen, seed_numbers(seeds))
     with Store(store) as opened:
-        results = conic_results(opened, run_conic(opened, cells))
-        files = write_conic(opened, results, out) if out is not None else []
+        results = conic_results(opened.parameters, run_conic(opened, cells))
+        files = write_conic(opened.parameters, results, out) if out is not None else []
     if as_json:
         show_json({"conic": [result.to_dict() for result in results], "files": [str(file) for file in files]})
         return

@@ -88,7 +88,7 @@ def store_export(
 
     damaged: list[Damaged] = []
     with Store(store, must_exist=True) as opened:
-        rows, left_out = export(opened, file, what, parameters=parameters, tell=damaged.append)
+        rows, left_out = export(opened, file, what, parameters=parameters, on_damage=damaged.append)
     say(f"{rows} rows in {file}")
     if left_out:
         say(

@@ -122,8 +122,8 @@ def train(
         return
     papers_data = data == "mnist" and samples is None
     papers_settings = width == 128 and settings == Settings(gamma=gamma, seed=seed)
-    is_papers = papers_data and papers_settings
-    paper = paper_accuracies(function, activation, layers, gamma) if is_papers else None
+    matches_paper = papers_data and papers_settings
+    paper = paper_accuracies(function, activation, layers, gamma) if matches_paper else None
     show(_table(history, paper, seconds, out))
 
 

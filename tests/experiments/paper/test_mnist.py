@@ -135,10 +135,10 @@ class TestGrids:
 
 
 def test_only_the_papers_settings_are_the_papers() -> None:
-    assert CELL.is_papers
-    assert replace(CELL, function="p*tan(x)", seed=9).is_papers
-    assert not replace(CELL, width=64).is_papers
-    assert not replace(CELL, data="mnist:100").is_papers
+    assert CELL.matches_paper
+    assert replace(CELL, function="p*tan(x)", seed=9).matches_paper
+    assert not replace(CELL, width=64).matches_paper
+    assert not replace(CELL, data="mnist:100").matches_paper
 
 
 @pytest.mark.parametrize(("data", "count"), [("mnist", None), ("mnist:100", 100)])

@@ -10,8 +10,8 @@ from ftnn.experiments import PiCell, pi_cells
 
 def test_the_paper_has_twelve() -> None:
     assert len(pi_cells()) == 12
-    assert all(cell.is_papers for cell in pi_cells(seeds=[1]))
-    assert not pi_cells(hidden=[4], pairs=[5], epochs=3)[0].is_papers
+    assert all(cell.matches_paper for cell in pi_cells(seeds=[1]))
+    assert not pi_cells(hidden=[4], pairs=[5], epochs=3)[0].matches_paper
 
 
 def test_the_key_changes_only_with_the_version_of_results() -> None:

@@ -1,6 +1,6 @@
-"""All that is in a store, beside the paper: one page, or Markdown.
+"""Everything in a store, next to the paper's results: an HTML page, or Markdown.
 
-Private but for the names here.
+Only the names imported here are public.
 """
 
 from ftnn.experiments.report.as_html import page as page

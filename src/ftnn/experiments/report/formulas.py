@@ -1,7 +1,7 @@
-"""Formulas as MathML, which browsers typeset themselves: no script and no font to load.
+"""Formulas as MathML, which browsers typeset without scripts or fonts.
 
-The catalogue's are kept in `typeset.json`, since SymPy takes longer to load than all else that the page
-needs; `write_kept` writes it anew, and a test compares it.
+The catalogue's formulas are stored in `typeset.json`, because SymPy takes longer to load than the rest of the
+report. `write_catalogue` regenerates the file, and a test compares it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ftnn.formula import Function, catalogue
 from ftnn.formula._expr import Call, Expr, Number, Symbol, postorder
 from ftnn.formula._ops import OPS
 
-# What the paper has names for keeps them: SymPy would write max(0, x) and 1/(1 + exp(-x)) instead.
+# Keep the paper's names: SymPy would write max(0, x) and 1/(1 + exp(-x)) instead.
 _NAMED = ("rect", "rect_ada", "logistic", "softplus", "gauss", "relu", "step")
 _REPLACED = {
-    "<mi>logistic</mi>": "<mi>σ</mi>",  # its derivatives would not fit a phone
+    "<mi>logistic</mi>": "<mi>σ</mi>",  # or its derivatives would not fit on a phone
     "<mi>rect_ada</mi>": "<msub><mi>rect</mi><mi>ada</mi></msub>",
     "<mi>rect_slope</mi>": "<mi>rect′</mi>",
     "<mi>&ExponentialE;</mi>": "<mi>e</mi>",
@@ -34,24 +34,22 @@ _BEFORE_A_NAME = re.compile(r"<mo>&InvisibleTimes;</mo>(?=(<mrow>)?(<msup>|<msub
 
 
 Typeset = tuple[tuple[str, str], ...]
-KEPT = "typeset.json"
+_FILE = "typeset.json"
 
 
 @cache
-def kept() -> dict[str, Typeset]:
-    """What `typeset` gives for each function of the catalogue."""
-    text = (files("ftnn.experiments.report") / KEPT).read_text("utf-8")
-    return {
-        name: tuple((what, formula) for what, formula in lines) for name, lines in json.loads(text).items()
-    }
+def typeset_catalogue() -> dict[str, Typeset]:
+    """The stored result of `typeset` for each function of the catalogue."""
+    text = (files("ftnn.experiments.report") / _FILE).read_text("utf-8")
+    return {name: tuple((label, math) for label, math in lines) for name, lines in json.loads(text).items()}
 
 
 def typeset(function: Function) -> Typeset:
-    """(what, MathML) of the function, then of its derivatives: by x, by C if it has one, by parameters."""
+    """(label, MathML) of the function and its derivatives: by x, by C if it has memory, by its parameters."""
     by = ("x", *(("C",) if function.has_memory else ()), *function.parameters)
-    written = [(_math("<mi>F</mi><mo>(</mo><mi>x</mi><mo>)</mo>"), _mathml(function.expr))]
-    written += [(_partial(name), _mathml(function.slope(name))) for name in by]
-    return tuple(written)
+    lines = [(_math("<mi>F</mi><mo>(</mo><mi>x</mi><mo>)</mo>"), _mathml(function.expr))]
+    lines += [(_partial(name), _mathml(function.slope(name))) for name in by]
+    return tuple(lines)
 
 
 def _partial(name: str) -> str:
@@ -88,7 +86,7 @@ def _to_sympy(expr: Expr) -> Any:
 
 
 def _slope_of_rect(part: Call, done: dict[Expr, Any]) -> Any:
-    """`where(a < 0, 0, v)`, which is v times the derivative of rect at a; None for all else."""
+    """`where(a < 0, 0, v)` as v times the derivative of rect at a; None for anything else."""
     import sympy
 
     if part.op != "where":
@@ -116,8 +114,8 @@ def _applied(op: str, args: list[Any]) -> Any:
     return function(*args)
 
 
-def write_kept() -> None:
-    """Write `typeset.json` anew."""
-    written = {name: typeset(function) for name, function in catalogue.items()}
-    text = json.dumps(written, ensure_ascii=False, indent=1) + "\n"
-    Path(__file__).with_name(KEPT).write_text(text, "utf-8")
+def write_catalogue() -> None:
+    """Regenerate `typeset.json`."""
+    formulas = {name: typeset(function) for name, function in catalogue.items()}
+    text = json.dumps(formulas, ensure_ascii=False, indent=1) + "\n"
+    Path(__file__).with_name(_FILE).write_text(text, "utf-8")

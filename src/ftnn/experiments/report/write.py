@@ -1,4 +1,4 @@
-"""A report as a file."""
+"""Writes a report to a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ftnn.experiments.report.contents import Report, collect
 
 
 def write_report(store: Store, path: Path) -> Report:
-    """Write a report, whole or not at all: a page of HTML or, where the name ends in `.md`, Markdown."""
+    """Write a report atomically: Markdown if the name ends in `.md`, otherwise an HTML page."""
     report = collect(store)
     text = markdown(report) if path.suffix == ".md" else page(report)
     _atomic.write_or_explain(path, text.encode(), FtnnError, "the report ")
