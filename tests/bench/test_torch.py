@@ -1,4 +1,4 @@
-"""The formulas that ftnn is compared with are the catalogue's."""
+"""The formulas in plain torch agree with the catalogue."""
 
 from collections.abc import Iterable
 
@@ -11,12 +11,12 @@ from ftnn.formula import catalogue
 from ftnn.nn import Transfer
 
 
-def test_all_functions_but_the_memory_function_are_written_out():
+def test_all_functions_except_memory_exist_in_plain_torch():
     assert set(FUNCTIONS) == set(catalogue) - {"memory"}
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_a_formula_by_hand_has_the_values_and_gradients_of_the_catalogue(function: str):
+def test_plain_torch_gives_the_values_and_gradients_of_the_catalogue(function: str):
     own = layer(function, 6, 5).double()
     own.backend = "reference"
     plain = Broadcast(own)
@@ -40,12 +40,12 @@ def _passes(
     return [out, *torch.autograd.grad(out, [given, *matrices, bias], error)]
 
 
-def test_a_function_that_nobody_wrote_out_is_refused():
+def test_a_function_not_in_plain_torch_is_refused():
     with pytest.raises(ValueError, match="plain torch"):
         Broadcast(Transfer(2, 2, "p*x**7"))
 
 
-def test_a_layer_is_the_same_each_time():
+def test_a_layer_is_initialised_the_same_each_time():
     a, b = layer("F08", 3, 4), layer("F08", 3, 4)
     for left, right in zip(a.state_dict().values(), b.state_dict().values(), strict=True):
         assert torch.equal(left, right)

@@ -18,12 +18,12 @@ QUICK: dict[str, Any] = {"hidden_layer_sizes": (12,), "epochs": 5, "fine_tuning_
 ignore_chance = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
-def classifier(**given: Any) -> FTNNClassifier:
-    return FTNNClassifier(**{**QUICK, "gamma": -1, **given})
+def classifier(**settings: Any) -> FTNNClassifier:
+    return FTNNClassifier(**{**QUICK, "gamma": -1, **settings})
 
 
-def regressor(**given: Any) -> FTNNRegressor:
-    return FTNNRegressor(**{**QUICK, **given})
+def regressor(**settings: Any) -> FTNNRegressor:
+    return FTNNRegressor(**{**QUICK, **settings})
 
 
 def iris() -> tuple[Any, Any]:

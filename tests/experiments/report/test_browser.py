@@ -16,8 +16,7 @@ from tests.experiments import stored
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
     not (CHROMIUM and DRIVER),
-    reason="chromium or chromedriver is missing (apt-get install chromium "
-    "chromium-driver)",
+    reason="chromium or chromedriver is missing (apt-get install chromium chromium-driver)",
 )
 FLAGS = (
     "--headless=new",
@@ -63,7 +62,10 @@ class Page:
         self.driver = driver
         metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        preferences = {"prefers-color-scheme": "dark" if dark else "light", "prefers-reduced-motion": "reduce"}
+        preferences = {
+            "prefers-color-scheme": "dark" if dark else "light",
+            "prefers-reduced-motion": "reduce",
+        }
         features = [{"name": name, "value": value} for name, value in preferences.items()]
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         driver.get_log("browser")

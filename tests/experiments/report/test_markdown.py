@@ -49,9 +49,7 @@ def test_every_table_of_a_complete_grid_is_valid_markdown(tmp_path: Path):
         61
     ] * 3
     assert len(tables(under(text, "Where the paper failed"))[0]) == 21
-    assert (
-        sum(int(row[1]) for row in tables(under(text, "Distribution of the differences"))[0][1:]) == 160
-    )
+    assert sum(int(row[1]) for row in tables(under(text, "Distribution of the differences"))[0][1:]) == 160
     assert len(tables(text)) >= 14
     assert not re.search(r"\n\n\n", text)
     assert "{" not in text

@@ -52,7 +52,9 @@ class Tags(HTMLParser):
         self.counts[tag] = self.counts.get(tag, 0) + 1
         attributes = dict(attrs)
         self.loads += [
-            v for n in ("src", "href", "srcset") if (v := attributes.get(n)) and not v.startswith(("#", "data:"))
+            v
+            for n in ("src", "href", "srcset")
+            if (v := attributes.get(n)) and not v.startswith(("#", "data:"))
         ]
         if tag not in ("meta", "link", "input", "br"):
             self.open.append(tag)
