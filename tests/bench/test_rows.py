@@ -138,7 +138,7 @@ def test_extra_memory_excludes_outputs_and_gradients(monkeypatch: pytest.MonkeyP
     def pretended(name: str) -> int:
         return next(held)
 
-    monkeypatch.setattr("ftnn.bench._peak._held", pretended)
+    monkeypatch.setattr("ftnn.bench._peak._memory", pretended)
     # p, q, r and their layer's bias, x, and the output, at 4 bytes
     results = 4 * (3 * 16 * 16 + 16 + 8 * 16 + 8 * 16)
     assert extra_bytes("ftnn", "F12", 16, 8) == 10_000_000 - 1000 - results

@@ -71,7 +71,7 @@ class Task(ABC, Generic[C]):
     @property
     def matches_paper(self) -> bool:
         """Whether its settings are the paper's."""
-        return True
+        return getattr(self.cell, "matches_paper", True)
 
     # --- for people ---
 

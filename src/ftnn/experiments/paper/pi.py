@@ -91,10 +91,6 @@ class PiTask(Task[PiCell]):
         return "digits of π"
 
     @property
-    def matches_paper(self) -> bool:
-        return self.cell.matches_paper
-
-    @property
     def epochs(self) -> int:
         return self.cell.epochs
 

@@ -80,16 +80,23 @@ _HYPERBOLA = Quadric(centre=(0.4, -0.3), axes=(0.8, 1.2), signs=(1.0, -1.0))
 
 
 def _rays(function: str, signs: Vector) -> Problem:
-    shape = "closed" if len(set(signs)) == 1 else "unbounded"
+    is_closed = len(set(signs)) == 1
+    title = f"{function} in {len(signs)} dimensions: {'closed' if is_closed else 'unbounded'}"
     about = (
         f"Random units with p ≠ 0 and a negative bias in {len(signs)} dimensions; rays from their centres: "
-        + (
-            "each ray leaves the region once."
-            if shape == "closed"
-            else "rays leave the region or stay in it forever, depending on their direction."
-        )
     )
-    return Problem(f"{function} in {len(signs)} dimensions: {shape}", about, "rays", function, signs, units=8)
+    about += (
+        "each ray leaves the region once."
+        if is_closed
+        else "rays leave the region or stay in it forever, depending on their direction."
+    )
+    return Problem(title, about, "rays", function, signs, units=8)
+
+
+def _learned(title: str, about: str, regions: tuple[Quadric, ...], **settings: Any) -> Problem:
+    return Problem(
+        title, about, "learned", **{"function": "F19", "signs": _PLANE, **settings}, regions=regions
+    )
 
 
 PROBLEMS: Mapping[str, Problem] = MappingProxyType(
@@ -105,41 +112,29 @@ PROBLEMS: Mapping[str, Problem] = MappingProxyType(
             (0.0, 5.0),
             units=3,
         ),
-        "learn-three-ellipses": Problem(
+        "learn-three-ellipses": _learned(
             "Three ellipses learned",
             "The same region, learned from points by 3 hidden units of F19.",
-            "learned",
-            "F19",
-            _PLANE,
             _PAPERS,
-            (0.0, 5.0),
+            window=(0.0, 5.0),
             units=3,
             gamma=-4,
             epochs=(300, 100),
         ),
-        "learn-ellipse": Problem(
-            "An ellipse learned",
-            "Learned from points by one hidden unit of F19.",
-            "learned",
-            "F19",
-            _PLANE,
-            (_ELLIPSE,),
+        "learn-ellipse": _learned(
+            "An ellipse learned", "Learned from points by one hidden unit of F19.", (_ELLIPSE,)
         ),
-        "learn-hyperbola": Problem(
+        "learn-hyperbola": _learned(
             "A hyperbola learned",
             "Learned from points by one hidden unit of F20 with u = (1, -1), as in the paper.",
-            "learned",
-            "F20",
-            (1.0, -1.0),
             (_HYPERBOLA,),
+            function="F20",
+            signs=(1.0, -1.0),
         ),
-        "hyperbola-without-signs": Problem(
+        "hyperbola-without-signs": _learned(
             "A hyperbola, without signs",
             "The same points with one hidden unit of F19, whose boundary is closed: the best it finds is a "
             "strip, with a p near 0.",
-            "learned",
-            "F19",
-            _PLANE,
             (_HYPERBOLA,),
         ),
         "closed-3": _rays("F19", (1.0,) * 3),

@@ -123,10 +123,6 @@ class Stage(Task[Cell]):
         }
 
     @property
-    def matches_paper(self) -> bool:
-        return self.cell.matches_paper
-
-    @property
     def title(self) -> str:
         return f"{'FT of' if self.ends_cell else 'LWT'} {self.cell.hidden_layers}"
 
