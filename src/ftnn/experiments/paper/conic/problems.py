@@ -80,23 +80,32 @@ _HYPERBOLA = Quadric(centre=(0.4, -0.3), axes=(0.8, 1.2), signs=(1.0, -1.0))
 
 
 def _rays(function: str, signs: Vector) -> Problem:
-    is_closed = len(set(signs)) == 1
-    title = f"{function} in {len(signs)} dimensions: {'closed' if is_closed else 'unbounded'}"
-    about = (
-        f"Random units with p ≠ 0 and a negative bias in {len(signs)} dimensions; rays from their centres: "
-    )
-    about += (
+    is_closed, dimension = len(set(signs)) == 1, len(signs)
+    result = (
         "each ray leaves the region once."
         if is_closed
         else "rays leave the region or stay in it forever, depending on their direction."
     )
-    return Problem(title, about, "rays", function, signs, units=8)
-
-
-def _learned(title: str, about: str, regions: tuple[Quadric, ...], **settings: Any) -> Problem:
+    units = f"Random units with p ≠ 0 and a negative bias in {dimension} dimensions"
     return Problem(
-        title, about, "learned", **{"function": "F19", "signs": _PLANE, **settings}, regions=regions
+        f"{function} in {dimension} dimensions: {'closed' if is_closed else 'unbounded'}",
+        f"{units}; rays from their centres: {result}",
+        "rays",
+        function,
+        signs,
+        units=8,
     )
+
+
+def _learned(
+    title: str,
+    about: str,
+    regions: tuple[Quadric, ...],
+    function: str = "F19",
+    signs: Vector = _PLANE,
+    **more: Any,
+) -> Problem:
+    return Problem(title, about, "learned", function, signs, regions, **more)
 
 
 PROBLEMS: Mapping[str, Problem] = MappingProxyType(
