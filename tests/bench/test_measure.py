@@ -16,10 +16,10 @@ def test_each_round_measures_every_system_in_rotating_order():
         return lambda first, steps: calls.append((name, first))
 
     effort = Effort(rounds=3, least_rounds=3, burst_seconds=0.0, task_seconds=60)
-    found = measure({name: burst(name) for name in "abc"}, effort)
+    timings = measure({name: burst(name) for name in "abc"}, effort)
     assert [name for name, _ in calls[-9:]] == [*"abc", *"bca", *"cab"]
     assert [first for _, first in calls[-9:]] == [0, 0, 0, 1, 1, 1, 2, 2, 2]  # the same data for all
-    assert all(len(timing.ms) == 3 for timing in found.values())
+    assert all(len(timing.ms) == 3 for timing in timings.values())
 
 
 def test_measuring_stops_at_the_time_limit_after_a_minimum_of_rounds():

@@ -70,9 +70,9 @@ def test_a_workload_times_every_system_on_every_task(name: str):
     for row in rows:
         by_task.setdefault(row.task, {})[row.system] = row
     assert len(by_task) == tasks
-    for found in by_task.values():
-        assert set(found) == systems
-        for row in found.values():
+    for task in by_task.values():
+        assert set(task) == systems
+        for row in task.values():
             assert row.ms is not None
             assert row.low_ms is not None
             assert row.high_ms is not None
@@ -81,11 +81,11 @@ def test_a_workload_times_every_system_on_every_task(name: str):
             if yardstick is None:
                 assert row.times_mlp is None
             else:
-                one = found[yardstick].ms
+                one = task[yardstick].ms
                 assert one is not None
                 assert row.times_mlp == pytest.approx(row.ms / one, rel=2e-3)
     if yardstick is not None:
-        assert all(found[yardstick].times_mlp == 1 for found in by_task.values())
+        assert all(task[yardstick].times_mlp == 1 for task in by_task.values())
 
 
 @pytest.mark.parametrize("name", TIMED)
@@ -135,10 +135,10 @@ def test_extra_memory_is_measured_in_a_fresh_process():
 def test_extra_memory_excludes_outputs_and_gradients(monkeypatch: pytest.MonkeyPatch):
     held = iter([1000, 10_000_000])  # before, and the highest
 
-    def pretended(name: str) -> int:
+    def fake_memory(name: str) -> int:
         return next(held)
 
-    monkeypatch.setattr("ftnn.bench._peak._memory", pretended)
+    monkeypatch.setattr("ftnn.bench._peak._memory", fake_memory)
     # p, q, r and their layer's bias, x, and the output, at 4 bytes
     results = 4 * (3 * 16 * 16 + 16 + 8 * 16 + 8 * 16)
     assert extra_bytes("ftnn", "F12", 16, 8) == 10_000_000 - 1000 - results
@@ -161,8 +161,8 @@ def test_missing_systems_are_noted(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(shutil, "which", nowhere)
     monkeypatch.setattr("ftnn.bench._systems.find_spec", nowhere)
-    found, notes = present(Systems())
-    assert found == PLAIN
+    systems, notes = present(Systems())
+    assert systems == PLAIN
     assert ["torch.compile" in notes[0], "pykan" in notes[1]] == [True, True]
     assert present(PLAIN) == (PLAIN, [])
 

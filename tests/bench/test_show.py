@@ -35,9 +35,9 @@ def test_a_workload_without_a_yardstick_has_no_bars():
 
 def test_settings_that_differ_have_columns():
     some = [Row("E", "F12", "ftnn", 1.0, 2.0, batch=64), Row("E", "F12", "ftnn", 3.0, 2.0, batch=256)]
-    found = grid(WORKLOADS["E"], some)
-    assert found.header[:3] == ("function", "formula", "batch")
-    assert [line[2] for line in found.lines] == ["64", "256"]
+    table = grid(WORKLOADS["E"], some)
+    assert table.header[:3] == ("function", "formula", "batch")
+    assert [line[2] for line in table.lines] == ["64", "256"]
 
 
 def test_no_ratio_is_shown_if_no_extra_memory_was_measured():
@@ -80,7 +80,7 @@ def test_running_reports_each_function_as_it_is_measured(monkeypatch: pytest.Mon
         yield row("ftnn", 1.0, function=function)
 
     monkeypatch.setitem(WORKLOADS, "A", replace(WORKLOADS["A"], title="steps", rows=pretended))
-    said: list[str] = []
-    rows = list(run(Choice(("A",), ("F12", "F03")), said.append))
-    assert [found.function for found in rows] == ["F12", "F03"]
-    assert said == ["A: steps: F12 (1 of 2)", "A: steps: F03 (2 of 2)"]
+    messages: list[str] = []
+    rows = list(run(Choice(("A",), ("F12", "F03")), messages.append))
+    assert [row.function for row in rows] == ["F12", "F03"]
+    assert messages == ["A: steps: F12 (1 of 2)", "A: steps: F03 (2 of 2)"]

@@ -25,8 +25,8 @@ def test_plain_torch_gives_the_values_and_gradients_of_the_catalogue(function: s
     if function == "F07":  # else its decreed slope by p would show
         assert bool((own.theta["p"] > 0).all())
     expected = _passes(own, own.theta.tensors(), own.bias, x, error)
-    found = _passes(plain, plain.matrices, plain.bias, x, error)
-    for a, b in zip(found, expected, strict=True):
+    actual = _passes(plain, plain.matrices, plain.bias, x, error)
+    for a, b in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, b)
 
 
@@ -35,9 +35,9 @@ def _passes(
 ) -> list[Tensor]:
     """The output, and the gradients by x, the matrices and the bias."""
     assert bias is not None
-    given = x.clone().requires_grad_()
-    out: Tensor = module(given)
-    return [out, *torch.autograd.grad(out, [given, *matrices, bias], error)]
+    inputs = x.clone().requires_grad_()
+    out: Tensor = module(inputs)
+    return [out, *torch.autograd.grad(out, [inputs, *matrices, bias], error)]
 
 
 def test_a_function_not_in_plain_torch_is_refused():

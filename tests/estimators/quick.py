@@ -14,7 +14,7 @@ from ftnn import FTNNClassifier, FTNNRegressor
 QUICK: dict[str, Any] = {"hidden_layer_sizes": (12,), "epochs": 5, "fine_tuning_epochs": 2, "random_state": 0}
 
 
-# Data of some tests are noise, on which a right estimator is no better than chance and says so.
+# Some tests use noise, on which a correct estimator is no better than chance and warns.
 ignore_chance = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 

@@ -159,8 +159,8 @@ def test_verbose_training_prints_progress():
         stream = io.StringIO()
         with redirect_stderr(stream):
             classifier(verbose=verbose, epochs=3, fine_tuning_epochs=0).fit(x, y)
-        told = [line for line in stream.getvalue().splitlines() if line.startswith("layer-wise 1, epoch")]
-        assert len(told) == (3 if verbose else 0)
+        lines = [line for line in stream.getvalue().splitlines() if line.startswith("layer-wise 1, epoch")]
+        assert len(lines) == (3 if verbose else 0)
 
 
 # --- how well ---

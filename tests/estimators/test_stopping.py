@@ -34,7 +34,7 @@ def test_a_stage_ends_without_improvement_but_not_on_its_first_plateau():
     assert not any(stopping(epoch_of(loss, 50), net) for loss in (3.0, 2.99, 3.0, 2.98, 3.0))  # has not begun
     answers = [stopping(epoch_of(loss, 50), net) for loss in (2.0, 1.5, 1.45, 1.3, 1.35, 1.25)]
     assert answers == [False, False, False, False, False, True]
-    # the next stage counts anew, and what was undone does not count
+    # a new stage starts counting from zero, and undone epochs do not count
     assert not stopping(epoch_of(1.2, 50, stage="ft", layer=0), net)
     assert not stopping(epoch_of(9.9, 50, stage="ft", layer=0, undone=True), net)
     assert stopping.scores == [-3.0, -2.99, -3.0, -2.98, -3.0, -2.0, -1.5, -1.45, -1.3, -1.35, -1.25, -1.2]

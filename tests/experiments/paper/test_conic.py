@@ -96,10 +96,10 @@ def test_f19_bounds_closed_regions_and_f20_open_ones(dimension: int, seed: int):
         problem, solved = PROBLEMS[name], solve(name, seed)
         assert problem.dimension == dimension
         assert (solved.ft_accuracy, solved.failed) == (100.0, None)
-        found = rays_again(problem, solved.arrays, seed)
-        assert found.as_derived == found.rays == 8 * 500
-        assert (found.staying == 0) == (name[0] == "c")
-        assert found.leaving > 0
+        check = rays_again(problem, solved.arrays, seed)
+        assert check.as_derived == check.rays == 8 * 500
+        assert (check.staying == 0) == (name[0] == "c")
+        assert check.leaving > 0
 
 
 def test_a_wrong_claim_is_detected():
@@ -163,19 +163,19 @@ def test_solved_problems_are_not_run_again(tmp_path: Path):
 
 
 def test_the_command_stores_results_and_writes_pictures(tmp_path: Path):
-    given = ["reproduce", "conic", "--problems", "three-ellipses,learn-hyperbola,open-3"]
-    given += ["--store", str(tmp_path / "s.sqlite"), "--out", str(tmp_path / "out")]
-    result = CliRunner().invoke(app, [*given, "--json"])
+    command = ["reproduce", "conic", "--problems", "three-ellipses,learn-hyperbola,open-3"]
+    command += ["--store", str(tmp_path / "s.sqlite"), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, [*command, "--json"])
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert {each["problem"]: each["failed"] for each in found["conic"]} == {
+    document = json.loads(result.stdout)
+    assert {each["problem"]: each["failed"] for each in document["conic"]} == {
         "three-ellipses": None,
         "learn-hyperbola": None,
         "open-3": None,
     }
-    names = {Path(name).name for name in found["files"]}
+    names = {Path(name).name for name in document["files"]}
     assert names == {"three-ellipses.svg", "learn-hyperbola.svg", "conic.json"}
-    assert json.loads((tmp_path / "out" / "conic.json").read_text("utf-8")) == found["conic"]
+    assert json.loads((tmp_path / "out" / "conic.json").read_text("utf-8")) == document["conic"]
     drawn = ET.parse(tmp_path / "out" / "three-ellipses.svg").getroot()
     kinds = [each.get("class") for each in drawn.iter("{http://www.w3.org/2000/svg}path")]
     assert [kind for kind in kinds if kind != "grid"] == ["region", "unit u0", "unit u1", "unit u2"]
@@ -183,7 +183,7 @@ def test_the_command_stores_results_and_writes_pictures(tmp_path: Path):
         each.text for each in drawn.iter("{http://www.w3.org/2000/svg}text") if each.get("class") == "answer"
     ]
     assert answers == ["1", "1", "1", "1", "0", "0", "0"]
-    assert "learn-hyperbola" in CliRunner().invoke(app, given).stdout
+    assert "learn-hyperbola" in CliRunner().invoke(app, command).stdout
 
 
 def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path):

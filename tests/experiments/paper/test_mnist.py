@@ -66,14 +66,14 @@ def test_cells_that_differ_in_depth_share_stages() -> None:
 
 class TestFunctions:
     def test_a_formula_can_have_ranges(self) -> None:
-        made = function_of("p*tan(q*x + r) where q in [-10, 10] and r in [0, 1]")
-        assert made.init == {"p": (-0.1, 0.1), "q": (-10, 10), "r": (0, 1)}
-        assert made.formula == "p*tan(q*x + r)"
+        function = function_of("p*tan(q*x + r) where q in [-10, 10] and r in [0, 1]")
+        assert function.init == {"p": (-0.1, 0.1), "q": (-10, 10), "r": (0, 1)}
+        assert function.formula == "p*tan(q*x + r)"
 
     def test_a_catalogue_function_can_have_other_ranges(self) -> None:
-        made = function_of("F08 where p in [0, 1]")
-        assert made.init["p"] == (0, 1)
-        assert made.choices == catalogue["F08"].choices
+        function = function_of("F08 where p in [0, 1]")
+        assert function.init["p"] == (0, 1)
+        assert function.choices == catalogue["F08"].choices
 
     @pytest.mark.parametrize(
         "text", ["p*x where", "p*x where p", "p*x where p in [1]", "p*x where p in [a, 1]"]

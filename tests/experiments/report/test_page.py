@@ -88,28 +88,28 @@ def test_an_empty_store_shows_only_the_papers_results(store: Store):
 def test_differences_are_taken_at_the_papers_best_rate(store: Store):
     stored.cell(store, "F03", "logistic", 1, 0, ft=98.14, lwt=97.90)  # the paper: 98.04 and 97.98
     stored.cell(store, "F03", "logistic", 1, -1, ft=50.0)  # another rate than the best
-    found = entry(store, 1, "F03", "logistic")
-    assert (found.difference("lwt"), found.difference("ft"), found.grade) == (-0.08, 0.1, "near")
-    assert found.gamma == 0
-    assert [rate.gamma for rate in found.rates] == [0, -1, -2, -3, -4, -5]
-    assert found.rates[1].paper.ft_accuracy is not None
+    cell = entry(store, 1, "F03", "logistic")
+    assert (cell.difference("lwt"), cell.difference("ft"), cell.grade) == (-0.08, 0.1, "near")
+    assert cell.gamma == 0
+    assert [rate.gamma for rate in cell.rates] == [0, -1, -2, -3, -4, -5]
+    assert cell.rates[1].paper.ft_accuracy is not None
 
 
 def test_the_lowest_of_several_seeds_is_shown_and_all_are_listed(store: Store):
     for seed, ft in ((2, 98.5), (1, 97.0), (0, 98.0)):
         stored.cell(store, "F03", "logistic", 1, 0, ft=ft, lwt=97.0, seed=seed)
     stored.cell(store, "F03", "logistic", 1, 0, ft=9.8, failed="the loss was not finite", seed=3)
-    found = entry(store, 1, "F03", "logistic")
-    assert [run.seed for run in found.shown.runs] == [0, 1, 2, 3]
-    assert found.run.ft == 98.0
-    assert found.shown.spread == 1.5  # the failed one does not count
+    cell = entry(store, 1, "F03", "logistic")
+    assert [run.seed for run in cell.shown.runs] == [0, 1, 2, 3]
+    assert cell.run.ft == 98.0
+    assert cell.shown.spread == 1.5  # the failed one does not count
 
 
 def test_if_the_paper_failed_our_best_rate_is_shown(store: Store):
     for gamma, ft, failed in ((0, None, "the loss was not finite"), (-3, 88.0, None), (-4, 87.0, None)):
         stored.cell(store, "F11", "relu", 1, gamma, ft=ft, failed=failed)
-    found = entry(store, 1, "F11", "relu")
-    assert (found.gamma, found.grade, found.difference("ft")) == (-3, "revived", None)
+    cell = entry(store, 1, "F11", "relu")
+    assert (cell.gamma, cell.grade, cell.difference("ft")) == (-3, "revived", None)
     stored.cell(store, "F17", "relu", 5, 0, ft=None, failed="the loss was not finite")
     assert entry(store, 5, "F17", "relu").grade == "both-failed"
     assert entry(store, 10, "F17", "relu").grade == "missing"
