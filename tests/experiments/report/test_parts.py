@@ -1,5 +1,6 @@
 """The other parts of the page: curves, other functions, formulas, pictures, computing time."""
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -14,13 +15,13 @@ from ftnn.experiments import Store
 from ftnn.experiments.paper.mnist.cells import Layerwise
 from ftnn.experiments.report import collect, page
 from ftnn.experiments.report.entries import reason_of
-from ftnn.experiments.report.formulas import _to_sympy, typeset, typeset_catalogue
 from ftnn.experiments.report.pi import binned
 from ftnn.experiments.report.svg import Frame, path, round_ticks
 from ftnn.experiments.report.texts import seconds, signed
 from ftnn.formula import catalogue
 from ftnn.formula._numpy import evaluate
 from tests.experiments import stored
+from tests.experiments.report.typesetting import FILE, to_sympy, typeset
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ def test_typeset_formulas_have_the_values_of_the_derivatives(name: str):
         "rect_slope": lambda a: symbolic.Piecewise((1, a >= 0), (0, True)),
     }
     for expr in (function.expr, *(function.slope(each) for each in ("x", *function.parameters))):
-        formula = _to_sympy(expr)
+        formula = to_sympy(expr)
         for called, meaning in meanings.items():
             formula = formula.replace(sympy.Function(called), meaning)
         for _ in range(5):
@@ -115,8 +116,9 @@ def test_typeset_formulas_have_the_values_of_the_derivatives(name: str):
 
 
 def test_the_stored_formulas_are_up_to_date():
-    expected = {name: typeset(function) for name, function in catalogue.items()}
-    assert typeset_catalogue() == expected, "call ftnn.experiments.report.formulas.write_catalogue()"
+    expected = {name: [list(line) for line in typeset(function)] for name, function in catalogue.items()}
+    message = "run `python -m tests.experiments.report.typesetting`"
+    assert json.loads(FILE.read_text("utf-8")) == expected, message
 
 
 def test_formulas_are_mathml_for_browsers():

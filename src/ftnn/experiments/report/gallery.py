@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,6 @@ from ftnn.experiments.paper.mnist.functions import function_of
 from ftnn.experiments.paper.values import first_layer
 from ftnn.experiments.report import svg
 from ftnn.experiments.report.conic import Parameters
-from ftnn.experiments.report.formulas import Typeset, typeset_catalogue
 from ftnn.experiments.report.svg import Frame
 from ftnn.experiments.report.texts import layers_of
 from ftnn.formula import Function, catalogue
@@ -31,8 +32,8 @@ POINTS = 61
 class CatalogueFunction:
     name: str
     formula: str
-    typeset: Typeset
-    """(label, MathML) of F and its derivatives."""
+    typeset: list[tuple[str, str]]
+    """(label, MathML) of F and its derivatives, made by `tests/experiments/report/typesetting.py`."""
     start: str
     """The initial ranges of its parameters."""
     picture: str
@@ -54,10 +55,9 @@ class Trained:
 
 
 def gallery() -> list[CatalogueFunction]:
+    typeset = json.loads((files("ftnn.experiments.report") / "typeset.json").read_text("utf-8"))
     return [
-        CatalogueFunction(
-            name, function.formula, typeset_catalogue()[name], _start(function), _draws(name, function)
-        )
+        CatalogueFunction(name, function.formula, typeset[name], _start(function), _draws(name, function))
         for name, function in catalogue.items()
     ]
 

@@ -1,24 +1,26 @@
-"""Formulas as MathML, which browsers typeset without scripts or fonts.
+"""Makes `typeset.json`, the catalogue's formulas as MathML: `python -m tests.experiments.report.typesetting`.
 
-The catalogue's formulas are stored in `typeset.json`, because SymPy takes longer to load than the rest of the
-report. `write_catalogue` regenerates the file, and a test compares it.
+Not part of the package, because the report reads the file: SymPy would take longer to load than all the rest.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import operator
 import re
-from collections.abc import Callable
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import sympy
+from sympy.printing.mathml import mathml
+
+import ftnn
 from ftnn.formula import Function, catalogue
 from ftnn.formula._expr import Call, Expr, Number, Symbol, postorder
 from ftnn.formula._ops import OPS
 
+FILE = Path(ftnn.__file__).parent / "experiments" / "report" / "typeset.json"
 # Keep the paper's names: SymPy would write max(0, x) and 1/(1 + exp(-x)) instead.
 _NAMED = ("rect", "rect_ada", "logistic", "softplus", "gauss", "relu", "step")
 _REPLACED = {
@@ -33,18 +35,7 @@ _REPLACED = {
 _BEFORE_A_NAME = re.compile(r"<mo>&InvisibleTimes;</mo>(?=(<mrow>)?(<msup>|<msub>)*(<mrow>)?<mi>\w{3})")
 
 
-Typeset = tuple[tuple[str, str], ...]
-_FILE = "typeset.json"
-
-
-@cache
-def typeset_catalogue() -> dict[str, Typeset]:
-    """The stored result of `typeset` for each function of the catalogue."""
-    text = (files("ftnn.experiments.report") / _FILE).read_text("utf-8")
-    return {name: tuple((label, math) for label, math in lines) for name, lines in json.loads(text).items()}
-
-
-def typeset(function: Function) -> Typeset:
+def typeset(function: Function) -> tuple[tuple[str, str], ...]:
     """(label, MathML) of the function and its derivatives: by x, by C if it has memory, by its parameters."""
     by = ("x", *(("C",) if function.has_memory else ()), *function.parameters)
     lines = [(_math("<mi>F</mi><mo>(</mo><mi>x</mi><mo>)</mo>"), _mathml(function.expr))]
@@ -57,9 +48,7 @@ def _partial(name: str) -> str:
 
 
 def _mathml(expr: Expr) -> str:
-    from sympy.printing.mathml import mathml
-
-    text = mathml(_to_sympy(expr), printer="presentation")
+    text = mathml(to_sympy(expr), printer="presentation")
     for old, new in _REPLACED.items():
         text = text.replace(old, new)
     return _math(_BEFORE_A_NAME.sub('<mspace width="0.17em"/>', text))
@@ -69,9 +58,7 @@ def _math(content: str) -> str:
     return f"<math><mrow>{content}</mrow></math>"
 
 
-def _to_sympy(expr: Expr) -> Any:
-    import sympy
-
+def to_sympy(expr: Expr) -> Any:
     done: dict[Expr, Any] = {}
     for part in postorder(expr):
         match part:
@@ -87,8 +74,6 @@ def _to_sympy(expr: Expr) -> Any:
 
 def _slope_of_rect(part: Call, done: dict[Expr, Any]) -> Any:
     """`where(a < 0, 0, v)` as v times the derivative of rect at a; None for anything else."""
-    import sympy
-
     if part.op != "where":
         return None
     condition, zero, value = part.args
@@ -100,22 +85,15 @@ def _slope_of_rect(part: Call, done: dict[Expr, Any]) -> Any:
 
 
 def _applied(op: str, args: list[Any]) -> Any:
-    import operator
-
-    import sympy
-
     if op in _NAMED:
         return sympy.Function(op)(*args)
     if op == "where":
         return sympy.Piecewise((args[1], args[0]), (args[2], True))
     native = OPS[op].sympy
     module, _, name = native.rpartition(".")
-    function: Callable[..., Any] = getattr(operator if module else sympy, name)
-    return function(*args)
+    return getattr(operator if module else sympy, name)(*args)
 
 
-def write_catalogue() -> None:
-    """Regenerate `typeset.json`."""
+if __name__ == "__main__":
     formulas = {name: typeset(function) for name, function in catalogue.items()}
-    text = json.dumps(formulas, ensure_ascii=False, indent=1) + "\n"
-    Path(__file__).with_name(_FILE).write_text(text, "utf-8")
+    FILE.write_text(json.dumps(formulas, ensure_ascii=False, indent=1) + "\n", "utf-8")
