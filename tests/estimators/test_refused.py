@@ -102,8 +102,8 @@ def test_parameters_may_be_numpy_numbers():
         (X[:, 0], Y, None, "Expected 2D array"),
         ([["a", "b"]] * 20, Y, None, "could not convert string to float"),
         (X, Y, np.ones(19), "sample_weight has 19 numbers for 20 samples"),
-        (X, Y, np.ones((20, 2)), r"sample_weight must be one number for each sample, not of shape \(20, 2\)"),
-        (X, Y, -np.ones(20), "sample_weight must be 0 or more; it has -1"),
+        (X, Y, np.ones((20, 2)), r"sample_weight must have one number per sample; its shape is \(20, 2\)"),
+        (X, Y, -np.ones(20), "sample_weight must be 0 or more; got -1"),
         (X, Y, np.zeros(20), "sample_weight is zero for all samples"),
         (X, Y, np.full(20, np.nan), "Input sample_weight contains NaN"),
     ],
@@ -191,12 +191,12 @@ def test_tensors_are_converted_or_refused(make: Any):
     model = make().fit(torch.from_numpy(X).requires_grad_(), torch.from_numpy(Y))
     assert all(map(np.array_equal, parameters_of(model), parameters_of(make().fit(X, Y))))
     for x in (torch.ones(20, 3).to_sparse(), torch.ones(20, 3, device="meta"), torch.ones(20, 3).to_mkldnn()):
-        with pytest.raises(DataError, match="X cannot be model into an array of numbers"):
+        with pytest.raises(DataError, match="X cannot be made into an array of numbers"):
             make().fit(x, Y)
 
 
-@pytest.mark.parametrize("settings", ["no", None, np.ones(2), torch.ones(2), 0.5])
+@pytest.mark.parametrize("value", ["no", None, np.ones(2), torch.ones(2), 0.5])
 @pytest.mark.parametrize("name", ["early_stopping", "verbose"])
-def test_flags_must_be_true_or_false(name: str, settings: Any):
+def test_flags_must_be_true_or_false(name: str, value: Any):
     with pytest.raises(FtnnError, match=f"{name}=.* must be True or False"):
-        FTNNClassifier(**{name: settings}).fit(X, Y)
+        FTNNClassifier(**{name: value}).fit(X, Y)
