@@ -1,4 +1,4 @@
-"""Every workload runs, small, and yields rows that a program and a person can read. No time is asserted."""
+"""Every workload runs at a small size and yields valid rows. No times are asserted."""
 
 import json
 import shutil
@@ -14,13 +14,11 @@ import torch
 
 from ftnn.bench import Effort, Row, Systems, markdown
 from ftnn.bench._data import sparse
-from ftnn.bench._growth import GrowthSize, growth_rows
 from ftnn.bench._layer import LayerSize, layer_rows
-from ftnn.bench._loop import LoopSize, loop_rows
 from ftnn.bench._memory import MemorySize, memory_rows
 from ftnn.bench._peak import PeakSize, extra_bytes, is_available, peak_rows
-from ftnn.bench._step import StepSize, step_rows
 from ftnn.bench._systems import present
+from ftnn.bench._training import GrowthSize, LoopSize, StepSize, growth_rows, loop_rows, step_rows
 
 SHORT = Effort(rounds=2, least_rounds=1, burst_seconds=0.0, task_seconds=0.0)
 PLAIN = Systems(compile=False, pykan=False)
@@ -64,7 +62,7 @@ TIMED: dict[str, tuple[Callable[[], list[Row]], set[str], str | None, int]] = {
 
 
 @pytest.mark.parametrize("name", TIMED)
-def test_a_workload_times_every_system_at_every_task(name: str):
+def test_a_workload_times_every_system_on_every_task(name: str):
     make, systems, yardstick, tasks = TIMED[name]
     rows = make()
     assert {row.workload for row in rows} == {name}
@@ -72,9 +70,9 @@ def test_a_workload_times_every_system_at_every_task(name: str):
     for row in rows:
         by_task.setdefault(row.task, {})[row.system] = row
     assert len(by_task) == tasks
-    for found in by_task.values():
-        assert set(found) == systems
-        for row in found.values():
+    for task in by_task.values():
+        assert set(task) == systems
+        for row in task.values():
             assert row.ms is not None
             assert row.low_ms is not None
             assert row.high_ms is not None
@@ -83,15 +81,15 @@ def test_a_workload_times_every_system_at_every_task(name: str):
             if yardstick is None:
                 assert row.times_mlp is None
             else:
-                one = found[yardstick].ms
+                one = task[yardstick].ms
                 assert one is not None
                 assert row.times_mlp == pytest.approx(row.ms / one, rel=2e-3)
     if yardstick is not None:
-        assert all(found[yardstick].times_mlp == 1 for found in by_task.values())
+        assert all(task[yardstick].times_mlp == 1 for task in by_task.values())
 
 
 @pytest.mark.parametrize("name", TIMED)
-def test_rows_become_json_with_the_five_keys_first(name: str):
+def test_json_rows_start_with_the_five_main_keys(name: str):
     for row in TIMED[name][0]():
         content = json.loads(json.dumps(row.to_dict(), allow_nan=False))
         assert list(content)[:5] == FIRST
@@ -100,7 +98,7 @@ def test_rows_become_json_with_the_five_keys_first(name: str):
 
 
 @pytest.mark.parametrize("name", ["A", "B", "C", "E"])
-def test_the_number_of_threads_is_as_it_was(name: str):
+def test_a_workload_restores_the_number_of_threads(name: str):
     make: Any = TIMED[name][0]
     before = torch.get_num_threads()
     try:
@@ -111,7 +109,7 @@ def test_the_number_of_threads_is_as_it_was(name: str):
         torch.set_num_threads(before)
 
 
-def test_an_epoch_that_is_too_long_is_measured_in_part_and_says_so(monkeypatch: pytest.MonkeyPatch):
+def test_a_long_epoch_is_measured_in_part_and_noted(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("ftnn.bench._memory.LONGEST", 0.0)
     rows = list(memory_rows("memory", SHORT, PLAIN, MemorySize(units=5, pairs=40)))
     assert {row.system: row.note for row in rows} == {"ftnn": "", "eager": "scaled from 20 of 40 pairs"}
@@ -119,7 +117,7 @@ def test_an_epoch_that_is_too_long_is_measured_in_part_and_says_so(monkeypatch: 
 
 @pytest.mark.slow  # two processes, and each loads all there is
 @pytest.mark.skipif(not is_available(), reason="the system does not say what a process holds")
-def test_extra_memory_is_that_of_a_fresh_process():
+def test_extra_memory_is_measured_in_a_fresh_process():
     size = PeakSize(features=256, batch=128, eager_batch=64)
     rows = {row.system: row for row in peak_rows("F12", SHORT, PLAIN, size)}
     assert set(rows) == {"ftnn", "eager"}
@@ -134,45 +132,45 @@ def test_extra_memory_is_that_of_a_fresh_process():
 
 
 @pytest.mark.skipif(not is_available(), reason="the system does not say what a process holds")
-def test_memory_is_counted_without_outputs_and_gradients(monkeypatch: pytest.MonkeyPatch):
+def test_extra_memory_excludes_outputs_and_gradients(monkeypatch: pytest.MonkeyPatch):
     held = iter([1000, 10_000_000])  # before, and the highest
 
-    def pretended(name: str) -> int:
+    def fake_memory(name: str) -> int:
         return next(held)
 
-    monkeypatch.setattr("ftnn.bench._peak._held", pretended)
+    monkeypatch.setattr("ftnn.bench._peak._memory", fake_memory)
     # p, q, r and their layer's bias, x, and the output, at 4 bytes
     results = 4 * (3 * 16 * 16 + 16 + 8 * 16 + 8 * 16)
     assert extra_bytes("ftnn", "F12", 16, 8) == 10_000_000 - 1000 - results
 
 
-def test_memory_is_left_out_where_the_system_does_not_tell(monkeypatch: pytest.MonkeyPatch):
+def test_memory_is_left_out_if_the_system_does_not_report_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("ftnn.bench._peak.is_available", lambda: False)
     assert list(peak_rows("F12", SHORT, PLAIN)) == []
 
 
-def test_an_epoch_that_stops_early_is_an_error_and_not_a_fast_one():
+def test_an_epoch_that_stops_early_is_an_error():
     data = replace(DATA, x=DATA.x * float("nan"))
     with pytest.raises(Exception, match="not finite"):
         list(step_rows("F12", SHORT, PLAIN, StepSize(width=5, batch=4), data))
 
 
-def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch):
+def test_missing_systems_are_noted(monkeypatch: pytest.MonkeyPatch):
     def nowhere(name: str) -> None:
         return None
 
     monkeypatch.setattr(shutil, "which", nowhere)
     monkeypatch.setattr("ftnn.bench._systems.find_spec", nowhere)
-    found, notes = present(Systems())
-    assert found == PLAIN
+    systems, notes = present(Systems())
+    assert systems == PLAIN
     assert ["torch.compile" in notes[0], "pykan" in notes[1]] == [True, True]
     assert present(PLAIN) == (PLAIN, [])
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(present(Systems(pykan=False))[0] == PLAIN, reason="no C++ compiler")
-def test_torch_compile_takes_part():
-    # In a process of its own: what torch.compile imports warns, and warnings are errors here.
+def test_torch_compile_is_measured():
+    # In a separate process: torch.compile causes warnings, which are errors here.
     program = """
 from ftnn.bench import Effort, Systems
 from ftnn.bench._layer import LayerSize, layer_rows
@@ -185,7 +183,7 @@ for function in ("F12", "F03"):
     assert done.stdout.split() == ["ftnn", "linear", "eager", "compile"] * 2
 
 
-def test_tables_are_markdown_with_equal_columns():
+def test_markdown_tables_have_equal_columns():
     rows = step() + memory() + growth()
     lines = [line for line in markdown(rows).splitlines() if line.startswith("|")]
     assert sum(line.startswith("|---") for line in lines) == 3

@@ -1,4 +1,4 @@
-"""What is measured for which choice, and how it is shown."""
+"""Which workloads are run, and how results are shown."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,7 +20,7 @@ def row(system: str, ms: float, one: float = 2.0, function: str = "F12", workloa
 ROWS = [row("ftnn", 1.0), row("mlp", 2.0), row("eager", 30.0), row("ftnn", 3.0, function="F16")]
 
 
-def test_a_bar_is_as_long_as_its_ratio_and_the_mark_is_at_one():
+def test_a_bar_is_proportional_to_its_ratio_with_a_mark_at_one():
     lines = chart(WORKLOADS["A"], [row("ftnn", 1.0), row("ftnn", 4.0, function="F16")])
     assert [line.count("█") for line in lines] == [0, 10, 40]
     assert lines[0].index("1 = torch MLP") == lines[1].index("│")
@@ -33,14 +33,14 @@ def test_a_workload_without_a_yardstick_has_no_bars():
     assert grid(WORKLOADS["C"], rows).lines == (("memory", "tanh(p*x + q*C + r)", "1.00", "50.0 × (50.0)"),)
 
 
-def test_settings_are_columns_where_they_differ():
+def test_settings_that_differ_have_columns():
     some = [Row("E", "F12", "ftnn", 1.0, 2.0, batch=64), Row("E", "F12", "ftnn", 3.0, 2.0, batch=256)]
-    found = grid(WORKLOADS["E"], some)
-    assert found.header[:3] == ("function", "formula", "batch")
-    assert [line[2] for line in found.lines] == ["64", "256"]
+    table = grid(WORKLOADS["E"], some)
+    assert table.header[:3] == ("function", "formula", "batch")
+    assert [line[2] for line in table.lines] == ["64", "256"]
 
 
-def test_memory_that_could_not_be_told_from_none_gives_no_ratio():
+def test_no_ratio_is_shown_if_no_extra_memory_was_measured():
     rows = [
         Row("D", "F12", "ftnn", None, None, mib=0.0),
         Row("D", "F12", "eager", None, None, mib=9.0, note="scaled"),
@@ -48,7 +48,7 @@ def test_memory_that_could_not_be_told_from_none_gives_no_ratio():
     assert grid(WORKLOADS["D"], rows).lines[0][2:] == ("0.00", "(9.00*)")
 
 
-def test_a_quick_run_is_one_workload_of_five_functions_without_compiling():
+def test_a_quick_run_has_one_workload_and_five_functions_without_torch_compile():
     choice, notes = choose(quick=True)
     assert choice.workloads == ("A",)
     assert choice.functions == QUICK_FUNCTIONS == ("F03", "F07", "F09", "F12", "F16")
@@ -56,7 +56,7 @@ def test_a_quick_run_is_one_workload_of_five_functions_without_compiling():
     assert any("quick" in note for note in notes)
 
 
-def test_all_workloads_run_with_all_their_functions_unless_some_are_named():
+def test_by_default_all_workloads_run_with_their_own_functions():
     choice, _ = choose()
     assert choice.workloads == ("A", "B", "C", "D", "E", "growth")
     assert choice.functions_of(WORKLOADS["A"]) == FUNCTIONS
@@ -68,17 +68,19 @@ def test_all_workloads_run_with_all_their_functions_unless_some_are_named():
     ("workloads", "functions", "message"),
     [(["Z"], [], "unknown workload 'Z'.*A, B, C"), ([], ["F99"], "unknown function 'F99'.*F01, F02")],
 )
-def test_what_is_not_known_is_refused(workloads: list[str], functions: list[str], message: str):
+def test_unknown_workloads_and_functions_are_refused(
+    workloads: list[str], functions: list[str], message: str
+):
     with pytest.raises(FtnnError, match=message):
         choose(workloads, functions)
 
 
-def test_running_says_what_it_measures_function_by_function(monkeypatch: pytest.MonkeyPatch):
+def test_running_reports_each_function_as_it_is_measured(monkeypatch: pytest.MonkeyPatch):
     def pretended(function: str, effort: Effort, systems: Systems) -> Iterator[Row]:
         yield row("ftnn", 1.0, function=function)
 
     monkeypatch.setitem(WORKLOADS, "A", replace(WORKLOADS["A"], title="steps", rows=pretended))
-    said: list[str] = []
-    rows = list(run(Choice(("A",), ("F12", "F03")), said.append))
-    assert [found.function for found in rows] == ["F12", "F03"]
-    assert said == ["A: steps: F12 (1 of 2)", "A: steps: F03 (2 of 2)"]
+    messages: list[str] = []
+    rows = list(run(Choice(("A",), ("F12", "F03")), messages.append))
+    assert [row.function for row in rows] == ["F12", "F03"]
+    assert messages == ["A: steps: F12 (1 of 2)", "A: steps: F03 (2 of 2)"]

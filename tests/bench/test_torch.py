@@ -1,4 +1,4 @@
-"""The formulas that ftnn is compared with are the catalogue's."""
+"""The formulas in plain torch agree with the catalogue."""
 
 from collections.abc import Iterable
 
@@ -11,12 +11,12 @@ from ftnn.formula import catalogue
 from ftnn.nn import Transfer
 
 
-def test_all_functions_but_the_memory_function_are_written_out():
+def test_all_functions_except_memory_exist_in_plain_torch():
     assert set(FUNCTIONS) == set(catalogue) - {"memory"}
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_a_formula_by_hand_has_the_values_and_gradients_of_the_catalogue(function: str):
+def test_plain_torch_gives_the_values_and_gradients_of_the_catalogue(function: str):
     own = layer(function, 6, 5).double()
     own.backend = "reference"
     plain = Broadcast(own)
@@ -25,8 +25,8 @@ def test_a_formula_by_hand_has_the_values_and_gradients_of_the_catalogue(functio
     if function == "F07":  # else its decreed slope by p would show
         assert bool((own.theta["p"] > 0).all())
     expected = _passes(own, own.theta.tensors(), own.bias, x, error)
-    found = _passes(plain, plain.matrices, plain.bias, x, error)
-    for a, b in zip(found, expected, strict=True):
+    actual = _passes(plain, plain.matrices, plain.bias, x, error)
+    for a, b in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, b)
 
 
@@ -35,17 +35,17 @@ def _passes(
 ) -> list[Tensor]:
     """The output, and the gradients by x, the matrices and the bias."""
     assert bias is not None
-    given = x.clone().requires_grad_()
-    out: Tensor = module(given)
-    return [out, *torch.autograd.grad(out, [given, *matrices, bias], error)]
+    inputs = x.clone().requires_grad_()
+    out: Tensor = module(inputs)
+    return [out, *torch.autograd.grad(out, [inputs, *matrices, bias], error)]
 
 
-def test_a_function_that_nobody_wrote_out_is_refused():
+def test_a_function_not_in_plain_torch_is_refused():
     with pytest.raises(ValueError, match="plain torch"):
         Broadcast(Transfer(2, 2, "p*x**7"))
 
 
-def test_a_layer_is_the_same_each_time():
+def test_a_layer_is_initialised_the_same_each_time():
     a, b = layer("F08", 3, 4), layer("F08", 3, 4)
     for left, right in zip(a.state_dict().values(), b.state_dict().values(), strict=True):
         assert torch.equal(left, right)

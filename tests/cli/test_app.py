@@ -15,7 +15,7 @@ SCRIPT = Path(sys.executable).with_name("ftnn")
 
 
 def run(*arguments: str, columns: int | None = None) -> Result:
-    """The command in this process; nobody looks at a terminal unless `columns` are given."""
+    """Run the command in this process, as if on a terminal if `columns` is given."""
     screen = {"FORCE_COLOR": "1", "COLUMNS": str(columns)} if columns else {}
     plain = {"NO_COLOR": None, "FORCE_COLOR": None, "COLUMNS": None, "TERM": "xterm"}
     return CliRunner(env={**plain, **screen}).invoke(app, arguments)
@@ -33,7 +33,7 @@ def document(*arguments: str) -> Any:
 
 
 def explained(*arguments: str) -> dict[str, str]:
-    """Label to text, of the lines that explain one function."""
+    """The lines that explain one function, as label → text."""
     result = run("functions", *arguments)
     assert result.exit_code == 0, result.output
     pairs = (line.split("  ", 1) for line in result.stdout.splitlines())
@@ -43,7 +43,7 @@ def explained(*arguments: str) -> dict[str, str]:
 # ---- the catalogue
 
 
-def test_the_catalogue_is_a_table_of_every_function():
+def test_the_catalogue_table_lists_every_function():
     result = run("functions")
     assert result.exit_code == 0
     head, *lines = result.stdout.splitlines()
@@ -53,7 +53,7 @@ def test_the_catalogue_is_a_table_of_every_function():
         assert line.startswith(f"{name} ")
         assert f" {function.formula} " in line
         assert ("fused" in line) == (function.plan.kind == "fused")
-    assert "\x1b" not in result.stdout  # no colours where nobody looks
+    assert "\x1b" not in result.stdout  # no colours outside a terminal
     assert not any(line.endswith(" ") for line in lines)
 
 
@@ -67,7 +67,7 @@ def test_the_catalogue_is_a_table_of_every_function():
         ("F19", ["p**2*(x - q)**2", "p, q ±0.1", "fused"]),
     ],
 )
-def test_a_row_says_how_a_function_starts_and_is_computed(name: str, parts: list[str]):
+def test_a_row_has_initial_ranges_and_how_the_function_is_computed(name: str, parts: list[str]):
     row = next(line for line in run("functions").stdout.splitlines() if line.startswith(name))
     assert [part for part in (part.strip() for part in row.split("  ")) if part] == [name, *parts]
 
@@ -75,19 +75,19 @@ def test_a_row_says_how_a_function_starts_and_is_computed(name: str, parts: list
 def test_the_table_fits_a_terminal_of_80_columns():
     result = run("functions", columns=80)
     lines = result.stdout.splitlines()
-    assert len(lines) == 1 + len(ftnn.catalogue)  # no line was folded
+    assert len(lines) == 1 + len(ftnn.catalogue)  # no line is wrapped
     assert "\x1b[" in result.stdout
 
 
 def test_the_catalogue_as_json():
-    found = {entry["name"]: entry for entry in document("functions")["functions"]}
-    assert list(found) == list(ftnn.catalogue)
-    assert found["F07"]["formula"] == "rect_ada(p)*u*x"
-    assert found["F07"]["parameters"] == {"p": [0.0, 0.2]}
-    assert found["F07"]["constants"] == {"u": [-1.0, 1.0]}
-    assert found["F04"]["computed"]["kind"] == "gemm"
-    assert found["F04"]["computed"]["gemms"] == 3
-    assert found["F12"]["computed"]["kind"] == "fused"
+    entries = {entry["name"]: entry for entry in document("functions")["functions"]}
+    assert list(entries) == list(ftnn.catalogue)
+    assert entries["F07"]["formula"] == "rect_ada(p)*u*x"
+    assert entries["F07"]["parameters"] == {"p": [0.0, 0.2]}
+    assert entries["F07"]["constants"] == {"u": [-1.0, 1.0]}
+    assert entries["F04"]["computed"]["kind"] == "gemm"
+    assert entries["F04"]["computed"]["gemms"] == 3
+    assert entries["F12"]["computed"]["kind"] == "fused"
 
 
 # ---- one function
@@ -102,49 +102,49 @@ def test_a_formula_is_explained():
     assert "cos(q*x + r) = 0" in lines["pole"]
 
 
-def test_a_name_is_explained_and_may_be_given_other_ranges():
+def test_a_catalogue_function_is_explained_with_its_own_or_other_ranges():
     assert explained("F12")["parameters"] == "p in [-0.1, 0.1], q in [-10, 10], r in [-10, 10]"
     assert explained("F12", "--init", "q=0,2.5")["parameters"] == (
         "p in [-0.1, 0.1], q in [0, 2.5], r in [-10, 10]"
     )
     assert explained("F08", "--constant", "u=-2,0,2")["constants"] == "u in {-2, 0, 2}"
-    lines = explained("F12", "--constant", "q=1,2")  # what was a parameter is one no more
+    lines = explained("F12", "--constant", "q=1,2")  # q becomes a constant
     assert lines["parameters"] == "p in [-0.1, 0.1], r in [-10, 10]"
     assert lines["constants"] == "q in {1, 2}"
 
 
-def test_constants_and_the_range_of_inputs_are_taken():
+def test_constants_and_the_range_of_inputs_can_be_set():
     lines = explained("rect(p*x + q)*u", "--constant", "u=-1,1", "--x", "-3", "2")
     assert lines["constants"] == "u in {-1, 1}"
     assert "x in [-3, 2]" in lines["zero"]
 
 
-def test_a_formula_may_begin_with_a_minus():
+def test_a_formula_may_start_with_a_minus():
     assert explained("--", "-p*x")["F(x)"] == "-p*x"
 
 
-def test_explained_text_is_folded_on_a_terminal_only():
+def test_long_lines_are_wrapped_only_on_a_terminal():
     formula = " + ".join(f"p{n}*x**{n}" for n in range(1, 12))
     assert formula in run("functions", formula).stdout
-    folded = run("functions", formula, columns=60).stdout
-    assert formula not in folded
-    assert "p11*x**11" in folded
+    wrapped = run("functions", formula, columns=60).stdout
+    assert formula not in wrapped
+    assert "p11*x**11" in wrapped
 
 
 def test_one_function_as_json():
-    found = document("functions", "p*exp(q*x)", "--init", "q=-400,400", "--x", "-2", "2")
-    assert found["formula"] == "p*exp(q*x)"
-    assert found["parameters"] == {"p": [-0.1, 0.1], "q": [-400, 400]}
-    assert found["x"] == [-2, 2]
-    assert found["derivatives"] == {"x": "p*q*exp(q*x)", "p": "exp(q*x)", "q": "p*x*exp(q*x)"}
-    assert found["overflow"]["largest"] is None  # beyond float64: JSON has no infinity
+    explanation = document("functions", "p*exp(q*x)", "--init", "q=-400,400", "--x", "-2", "2")
+    assert explanation["formula"] == "p*exp(q*x)"
+    assert explanation["parameters"] == {"p": [-0.1, 0.1], "q": [-400, 400]}
+    assert explanation["x"] == [-2, 2]
+    assert explanation["derivatives"] == {"x": "p*q*exp(q*x)", "p": "exp(q*x)", "q": "p*x*exp(q*x)"}
+    assert explanation["overflow"]["largest"] is None  # beyond float64: JSON has no infinity
     assert document("functions", "p*cosh(q*x + r)")["reaches_zero"] == 0
-    assert found["poles"] == []
+    assert explanation["poles"] == []
     pole = document("functions", "p/x")["poles"]
     assert pole == [{"where": "x = 0", "draws": 1.0}]
-    died = document("functions", "F06")
-    assert died["can_die"].startswith("p = -")
-    assert died["can_revive"] is False
+    f06 = document("functions", "F06")
+    assert f06["can_die"].startswith("p = -")
+    assert f06["can_revive"] is False
 
 
 # ---- help and version
@@ -168,21 +168,21 @@ def test_help_has_examples(arguments: list[str]):
 WRONG = "p*sinn(q*x)"
 
 
-def test_a_wrong_formula_is_shown_with_its_place_and_no_traceback():
+def test_an_invalid_formula_is_quoted_with_carets_and_no_traceback():
     result = run("functions", WRONG)
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr.startswith("error: sinn is not a function; did you mean sin?")
     assert result.stderr.endswith(f"\n  {WRONG}\n    ^^^^\n")
-    assert result.stderr.count("\n") == 3  # not folded
+    assert result.stderr.count("\n") == 3  # not wrapped
 
 
-def test_json_has_no_document_where_there_is_an_error():
+def test_after_an_error_no_json_is_printed():
     result = run("functions", WRONG, "--json")
     assert (result.exit_code, result.stdout) == (2, "")
 
 
-def test_on_a_terminal_errors_are_red_and_carets_stay_under_their_place():
+def test_on_a_terminal_errors_are_red_and_carets_stay_in_place():
     formula = " + ".join(["p*x"] * 40) + " + foo(x) + [red]"
     result = run("functions", formula, columns=60)
     assert "\x1b[31m" in result.stderr
@@ -193,7 +193,7 @@ def test_on_a_terminal_errors_are_red_and_carets_stay_under_their_place():
     assert carets.strip() == "^^^"
 
 
-def test_brackets_in_a_formula_are_no_markup():
+def test_brackets_in_a_formula_are_not_markup():
     result = run("functions", "p*x + [bold]")
     assert "  p*x + [bold]\n        ^^^^^^\n" in result.stderr
 
@@ -214,7 +214,7 @@ def test_brackets_in_a_formula_are_no_markup():
         ([""], "the formula is empty"),
     ],
 )
-def test_what_a_function_cannot_be_is_an_error_of_ours(arguments: list[str], message: str):
+def test_invalid_functions_are_errors_without_a_traceback(arguments: list[str], message: str):
     result = run("functions", *arguments)
     assert result.exit_code == 2
     assert result.stderr.startswith("error: ")
@@ -236,7 +236,7 @@ def test_what_a_function_cannot_be_is_an_error_of_ours(arguments: list[str], mes
         ["p*x", "more"],
     ],
 )
-def test_wrong_options_are_usage_errors(arguments: list[str]):
+def test_invalid_options_are_usage_errors(arguments: list[str]):
     result = run("functions", *arguments)
     assert result.exit_code == 2
     assert "─ Error ─" in result.stderr
@@ -276,11 +276,11 @@ def test_an_unknown_command_is_a_usage_error():
         ["store", "list", "--store", ""],
     ],
 )
-def test_an_empty_value_is_a_mistake_and_never_means_everything(
+def test_an_empty_value_is_an_error_and_never_means_everything(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def never(*given: Any, **named: Any) -> None:
-        raise AssertionError("it was run")
+    def never(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("the command ran")
 
     monkeypatch.chdir(tmp_path)
     for place in ("ftnn.cli._reproduce._run", "ftnn.bench.run", "ftnn.training.fit"):
@@ -293,48 +293,48 @@ def test_an_empty_value_is_a_mistake_and_never_means_everything(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_option_is_quoted_where_it_is_wrong_and_not_given_twice():
+def test_malformed_and_repeated_options_are_quoted():
     assert "'p 1' is not of the form" in " ".join(run("functions", "p*x", "--init", "p 1").stderr.split())
     assert "given twice" in run("functions", "p*x", "--init", "p=1,2", "--init", "p=3,4").stderr
 
 
-# ---- for real
+# ---- in a separate process
 
 
-def real(*arguments: str, **given: Any) -> subprocess.CompletedProcess[str]:
+def run_process(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ftnn", *arguments]
-    return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, **given)
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, **options)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 @pytest.mark.parametrize(
     "arguments", [["functions"], ["functions", "--json"], ["functions", "F12"], ["--help"], ["--version"]]
 )
-def test_output_that_cannot_be_written_is_an_error_on_one_line(arguments: list[str]):
+def test_if_output_cannot_be_written_one_line_says_why(arguments: list[str]):
     with Path("/dev/full").open("w") as full:
-        result = real(*arguments, stdout=full)
+        result = run_process(*arguments, stdout=full)
     assert result.returncode == 1
     assert result.stderr == "error: cannot write to standard output: No space left on device\n"
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("arguments", [["functions"], ["functions", "--json"], ["--help"]])
-def test_a_reader_that_has_left_is_no_reason_to_say_anything(arguments: list[str], unbuffered: str):
+def test_a_closed_pipe_ends_the_command_silently(arguments: list[str], unbuffered: str):
     reading, writing = os.pipe()
     os.close(reading)
-    result = real(*arguments, stdout=writing, env={**os.environ, "PYTHONUNBUFFERED": unbuffered})
+    result = run_process(*arguments, stdout=writing, env={**os.environ, "PYTHONUNBUFFERED": unbuffered})
     os.close(writing)
     assert (result.returncode, result.stderr) == (1, "")
 
 
-def test_output_that_is_closed_is_an_error():
-    result = real("functions", preexec_fn=lambda: os.close(1))
+def test_closed_standard_output_is_an_error():
+    result = run_process("functions", preexec_fn=lambda: os.close(1))
     assert result.returncode == 1
     assert result.stderr == "error: cannot write to standard output: Bad file descriptor\n"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_what_is_said_beside_the_result_may_be_lost():
+def test_if_standard_error_cannot_be_written_the_exit_code_stays():
     command = [sys.executable, "-m", "ftnn", "functions", WRONG]
     with Path("/dev/full").open("w") as full:
         result = subprocess.run(command, stdout=subprocess.PIPE, stderr=full, text=True, check=False)
@@ -351,4 +351,4 @@ def test_the_installed_command_works_in_a_pipe_and_without_unicode():
     )
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.splitlines()[0].split() == ["F(x)", "p*sin(q*x", "+", "r)"]
-    assert "?F/?x" in result.stdout  # ∂ cannot be written there
+    assert "?F/?x" in result.stdout  # ASCII has no ∂

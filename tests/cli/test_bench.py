@@ -1,4 +1,4 @@
-"""`ftnn bench`, with measurements made up."""
+"""`ftnn bench` with fake measurements."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ ROWS = [
 
 @pytest.fixture
 def choices(monkeypatch: pytest.MonkeyPatch) -> list[Choice]:
-    """`ftnn bench` shows `ROWS` instead of measuring; what it was to measure ends up here."""
-    asked: list[Choice] = []
+    """Makes `ftnn bench` show `ROWS` instead of measuring; collects what it should measure."""
+    choices: list[Choice] = []
 
-    def pretended(choice: Choice, say: Callable[[str], None]) -> Iterator[Row]:
-        asked.append(choice)
+    def fake_run(choice: Choice, say: Callable[[str], None]) -> Iterator[Row]:
+        choices.append(choice)
         say("measuring")
         yield from ROWS
 
-    monkeypatch.setattr("ftnn.bench.run", pretended)
-    return asked
+    monkeypatch.setattr("ftnn.bench.run", fake_run)
+    return choices
 
 
 def run(*arguments: object) -> Result:
@@ -40,7 +40,7 @@ def run(*arguments: object) -> Result:
     return result
 
 
-def test_standard_output_is_one_json_document_and_the_rest_is_beside_it(choices: list[Choice]):
+def test_json_goes_to_standard_output_and_the_rest_to_standard_error(choices: list[Choice]):
     result = run("--quick", "--json")
     rows = json.loads(result.stdout)
     assert [(row["function"], row["system"], row["ms"], row["times_mlp"]) for row in rows] == [
@@ -53,7 +53,7 @@ def test_standard_output_is_one_json_document_and_the_rest_is_beside_it(choices:
     assert "measuring" in result.stderr
 
 
-def test_people_see_ratios_first_and_bars(choices: list[Choice]):
+def test_tables_have_ratios_first_then_bars_follow(choices: list[Choice]):
     out = run("--quick").stdout
     header, first = out.splitlines()[1:3]
     assert header.split()[:5] == ["function", "formula", "×", "torch", "MLP"]
@@ -62,7 +62,7 @@ def test_people_see_ratios_first_and_bars(choices: list[Choice]):
     assert "█" in out
 
 
-def test_the_tables_are_written_as_markdown(choices: list[Choice], tmp_path: Path):
+def test_tables_are_written_as_markdown(choices: list[Choice], tmp_path: Path):
     run("--quick", "--markdown", tmp_path / "tables.md")
     assert "| F12 | `p*sin(q*x + r)` | 0.50 |" in (tmp_path / "tables.md").read_text("utf-8")
 

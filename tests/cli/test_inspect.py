@@ -44,7 +44,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def trained(table: Path, out: Path, function: str, width: int) -> Path:
-    """The file that `ftnn train --out` keeps."""
+    """The model file that `ftnn train --out` saves."""
     size = ["--width", str(width), "--epochs", "1", "--fine-tuning-epochs", "1"]
     arguments = ["train", "--data", str(table), "--target", "which", "--function", function, *size]
     assert CliRunner().invoke(app, [*arguments, "--json", "--out", str(out)]).exit_code == 0
@@ -53,7 +53,7 @@ def trained(table: Path, out: Path, function: str, width: int) -> Path:
 
 @pytest.fixture
 def folder(table: Path, tmp_path: Path) -> Path:
-    """What `ftnn train --out` keeps, with one connection of four killed."""
+    """A folder from `ftnn train --out`, with one of four connections dead."""
     path = trained(table, tmp_path / "out", "F06", 2)
     net, notes = ftnn.load(path), ftnn.nn.notes_of(path)
     assert isinstance(net, Network)
@@ -63,7 +63,7 @@ def folder(table: Path, tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def test_without_data_it_tells_what_needs_none(folder: Path):
+def test_without_data_dead_connections_are_counted(folder: Path):
     lines = [line.split() for line in run(folder).stdout.splitlines()]
     assert lines == [
         ["Network,", "12", "parameters"],
@@ -72,21 +72,21 @@ def test_without_data_it_tells_what_needs_none(folder: Path):
     ]
 
 
-def test_with_data_it_counts_who_sleeps(folder: Path, table: Path):
+def test_with_data_sleeping_connections_are_counted_too(folder: Path, table: Path):
     text = run(folder, "--data", table).stdout.splitlines()
     assert text[0] == "Network, 12 parameters, on 40 samples"
     assert text[1].split()[-4:] == ["dead", "sleeping", "reviving", "awake"]
     assert text[2].split()[-7:] == ["1", "(25", "%)", "0", "0", "3", "(75", "%)"][1:]
-    found = document(folder, "--data", table)
-    assert found["samples"] == 40
-    (layer,) = found["layers"]
+    result = document(folder, "--data", table)
+    assert result["samples"] == 40
+    (layer,) = result["layers"]
     assert (layer["dead"], layer["sleeping"], layer["awake"]) == (1, 0, 3)
-    assert found["inputs"][0].startswith("(a - ")
+    assert result["inputs"][0].startswith("(a - ")
     assert document(folder)["layers"][0]["sleeping"] is None
 
 
-def test_data_are_prepared_as_the_model_wants_them(table: Path, tmp_path: Path):
-    """Standardised, about half of the rows are below 0; as they stand, none are."""
+def test_data_are_standardised_like_the_training_data(table: Path, tmp_path: Path):
+    """About half of the standardised values are below 0, but none of the raw ones."""
     path = trained(table, tmp_path / "o", "F08", 3)
     net, notes = ftnn.load(path), ftnn.nn.notes_of(path)
     assert isinstance(net, Network)
@@ -96,12 +96,12 @@ def test_data_are_prepared_as_the_model_wants_them(table: Path, tmp_path: Path):
     ftnn.save(net, path, notes)
     raw = ftnn.data.read_table(table, None, ("a", "b")).x
     mean, scale = (np.array(notes["preparation"][name]) for name in ("mean", "scale"))
-    wanted = connections(net, (raw - mean) / scale)[0].awake
-    assert document(path, "--data", table)["layers"][0]["awake"] == wanted == 6
+    expected = connections(net, (raw - mean) / scale)[0].awake
+    assert document(path, "--data", table)["layers"][0]["awake"] == expected == 6
     assert connections(net, raw)[0].awake == 0
 
 
-def test_formulas_in_either_form(folder: Path):
+def test_formulas_are_printed_as_sympy_or_latex(folder: Path):
     net = ftnn.load(folder / "model.safetensors")
     lines = run(folder, "--sympy", "--digits", 4).stdout.splitlines()
     assert [line.split(" = ")[0] for line in lines[3:]] == ["x0", "x1", "y0", "y1"]
@@ -110,26 +110,26 @@ def test_formulas_in_either_form(folder: Path):
     assert len(document(folder, "--sympy")["outputs"]) == 2
 
 
-def test_the_pruned_model_answers_the_same(folder: Path, table: Path, tmp_path: Path):
+def test_the_pruned_model_gives_the_same_predictions(folder: Path, table: Path, tmp_path: Path):
     small = tmp_path / "small.safetensors"
     assert document(folder, "--prune", small)["written"] == [str(small)]
     net = ftnn.load(small)
     assert isinstance(net, Network)
     assert isinstance(net.layers[0], Partial)
     assert document(small)["layers"][0]["connections"] == 3
-    answers = [CliRunner().invoke(app, ["predict", str(m), str(table)]).stdout for m in (folder, small)]
-    assert answers[0] == answers[1] != ""
+    predictions = [CliRunner().invoke(app, ["predict", str(m), str(table)]).stdout for m in (folder, small)]
+    assert predictions[0] == predictions[1] != ""
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
-def test_plots_are_files(folder: Path, tmp_path: Path, ending: str):
+def test_plots_are_written_to_files(folder: Path, tmp_path: Path, ending: str):
     result = run(folder, "--plot", tmp_path / f"p.{ending}")
-    assert f"written: {tmp_path}" in result.stderr.replace("\n", "")
+    assert f"wrote {tmp_path}" in result.stderr.replace("\n", "")
     head = (tmp_path / f"p.{ending}").read_bytes()[:200]
     assert {"png": b"PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending] in head
 
 
-def test_a_narrow_screen_gets_a_line_for_each_number(folder: Path, table: Path):
+def test_on_a_narrow_terminal_each_number_has_its_own_line(folder: Path, table: Path):
     lines = run(folder, "--data", table, columns=60).stdout.splitlines()
     assert max(map(len, lines)) < 100  # with colours
     assert any("sleeping" in line for line in lines)
@@ -137,17 +137,17 @@ def test_a_narrow_screen_gets_a_line_for_each_number(folder: Path, table: Path):
     assert len(lines) == 1 + 8
 
 
-def test_mnist_and_models_saved_from_python(tmp_path: Path):
+def test_a_model_saved_from_python_is_inspected_on_mnist(tmp_path: Path):
     ftnn.save(Network(784, [3], 10, "F09"), tmp_path / "m")
-    found = document(tmp_path / "m", "--data", "mnist")
-    assert found["samples"] == 10_000
-    assert found["inputs"] is None
-    layer = found["layers"][0]
+    result = document(tmp_path / "m", "--data", "mnist")
+    assert result["samples"] == 10_000
+    assert result["inputs"] is None
+    layer = result["layers"][0]
     assert layer["dead"] + layer["sleeping"] + layer["awake"] == 784 * 3
     assert layer["sleeping"] > 100
 
 
-def test_bad_input_is_named(folder: Path, table: Path, tmp_path: Path):
+def test_invalid_input_is_named_in_the_error(folder: Path, table: Path, tmp_path: Path):
     assert "there is no file" in refused(tmp_path / "nothing")
     assert "is not a valid model file" in refused(table)
     assert "there is no file" in refused(folder, "--data", tmp_path / "nothing.csv")
@@ -156,11 +156,11 @@ def test_bad_input_is_named(folder: Path, table: Path, tmp_path: Path):
     assert "has no column 'b'; it has a, c" in refused(folder, "--data", tmp_path / "other.csv")
     (tmp_path / "nan.csv").write_text("a,b\n1,nan\n")
     assert "nan" in refused(folder, "--data", tmp_path / "nan.csv")
-    assert "ends in .pdf, .png, .svg" in refused(folder, "--plot", tmp_path / "p.gif")
+    assert "ending in .pdf, .png, .svg" in refused(folder, "--plot", tmp_path / "p.gif")
     assert "cannot write" in refused(folder, "--plot", tmp_path / "no" / "p.png")
     assert "cannot write" in refused(folder, "--prune", tmp_path / "no" / "m")
-    assert "exclude each other" in run(folder, "--sympy", "--latex").stderr
-    assert "digits must be from 1 to 17" in refused(folder, "--sympy", "--digits", 0)
+    assert "cannot be combined" in run(folder, "--sympy", "--latex").stderr
+    assert "digits=0" in refused(folder, "--sympy", "--digits", 0)
     ftnn.save(MemoryNetwork(3, 2, 3), tmp_path / "memory")
     assert "is a Memory layer" in refused(tmp_path / "memory")
     ftnn.save(Network(3, [2], 1), tmp_path / "three")

@@ -49,7 +49,7 @@ def invoke(*arguments: Any) -> Any:
     return runner.invoke(app, [str(argument) for argument in arguments])
 
 
-def test_a_table_of_ones_own_is_learned_and_answered(table: Path, tmp_path: Path) -> None:
+def test_a_model_trained_on_a_table_is_saved_and_predicts(table: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     trained = invoke(
         "train", "--data", table, "--target", "colour", "--function", "F03", "--out", out, "--json", *QUICK
@@ -66,38 +66,38 @@ def test_a_table_of_ones_own_is_learned_and_answered(table: Path, tmp_path: Path
     assert ftnn.training.digest(model) == result["digest"]
     history = ftnn.training.History.from_json((out / "history.json").read_text())
     assert history.ft_accuracy == result["ft_accuracy"]
-    answered = invoke("predict", out, table, "--json")
-    answer = json.loads(answered.stdout)
+    done = invoke("predict", out, table, "--json")
+    answer = json.loads(done.stdout)
     assert set(answer["predictions"]) <= {"red", "green", "blue"}
     assert answer["accuracy"] > 85
-    assert "accuracy" in answered.stderr
+    assert "accuracy" in done.stderr
 
 
-def test_predictions_need_no_target_and_columns_may_be_anywhere(table: Path, tmp_path: Path) -> None:
+def test_predictions_need_no_target_and_any_order_of_columns(table: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     invoke("train", "--data", table, "--target", "colour", "--out", out, *QUICK)
-    whole = invoke("predict", out, table).stdout.splitlines()
+    expected = invoke("predict", out, table).stdout.splitlines()
     lines = [line.split(",")[:5] for line in table.read_text().splitlines()]
     other = tmp_path / "other.csv"
     other.write_text(
         "\n".join(",".join(["extra" if not n else "0", *reversed(line)]) for n, line in enumerate(lines))
     )
-    assert invoke("predict", out, other).stdout.splitlines() == whole
+    assert invoke("predict", out, other).stdout.splitlines() == expected
     first = invoke("predict", out, other, "--proba").stdout.splitlines()[0].split(",")
-    assert first[0] == whole[0]
+    assert first[0] == expected[0]
     assert sum(map(float, first[1:])) == pytest.approx(1, abs=1e-4)
 
 
-def test_numbers_are_a_regression_and_whole_numbers_can_be(tmp_path: Path) -> None:
+def test_real_targets_mean_regression_and_whole_numbers_allow_it(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     x = random.uniform(-1, 1, (300, 2))
     y = x[:, 0] ** 2 + x[:, 1]
     path = tmp_path / "numbers.csv"
     path.write_text("\n".join(["a,b,y", *(f"{a},{b},{c}" for (a, b), c in zip(x, y, strict=True))]))
     out = tmp_path / "out"
-    shown = invoke("train", "--data", path, "--target", "y", "--function", "F03", "--activation", "tanh",
-                   "--out", out, "--width", "16", "--epochs", "40", "--gamma", "-4")  # fmt: skip
-    assert "test loss" in shown.stdout
+    done = invoke("train", "--data", path, "--target", "y", "--function", "F03", "--activation", "tanh",
+                  "--out", out, "--width", "16", "--epochs", "40", "--gamma", "-4")  # fmt: skip
+    assert "test loss" in done.stdout
     answers = np.array([float(line) for line in invoke("predict", out, path).stdout.splitlines()])
     assert ((answers - y) ** 2).mean() < 0.2 * y.var()
     whole = tmp_path / "whole.csv"
@@ -107,14 +107,14 @@ def test_numbers_are_a_regression_and_whole_numbers_can_be(tmp_path: Path) -> No
     assert json.loads(invoke("predict", tmp_path / "whole", whole, "--json").stdout)["classes"] is None
 
 
-def test_a_folder_of_images_is_learned(images: Path, tmp_path: Path) -> None:
+def test_a_model_can_be_trained_on_a_folder_of_images(images: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     trained = invoke("train", "--data", images, "--function", "F07", "--out", out, "--json", *QUICK)
     assert json.loads(trained.stdout)["ft_accuracy"] > 90
     assert json.loads(invoke("predict", out, images, "--json").stdout)["accuracy"] > 90
 
 
-def test_learning_from_the_first_samples_is_learning_from_data_that_end_there(images: Path) -> None:
+def test_the_samples_option_equals_training_on_shorter_data(images: Path) -> None:
     arguments = ["train", "--data", images, "--function", "F03", "--json", *QUICK]
     whole, first = (json.loads(invoke(*arguments, *n).stdout)["digest"] for n in ([], ["--samples", "50"]))
     assert whole == json.loads(invoke(*arguments, "--samples", "120").stdout)["digest"]
@@ -125,28 +125,28 @@ def test_learning_from_the_first_samples_is_learning_from_data_that_end_there(im
     assert first == json.loads(invoke(*arguments).stdout)["digest"] != whole
 
 
-def test_a_table_is_scaled_by_the_rows_that_are_learned(table: Path, tmp_path: Path) -> None:
+def test_a_table_is_scaled_by_its_training_rows_only(table: Path, tmp_path: Path) -> None:
     arguments = ["train", "--data", table, "--target", "colour", "--out", tmp_path / "out", *QUICK]
     assert invoke(*arguments, "--samples", "40").exit_code == 0
-    kept = ftnn.nn.notes_of(tmp_path / "out" / "model.safetensors")["preparation"]["mean"]
-    learned = np.random.default_rng([0, 7]).permutation(200)[40:80]
-    np.testing.assert_allclose(kept, 1000 * blobs(samples=200)[0][learned].mean(0), rtol=1e-5)
+    mean = ftnn.nn.notes_of(tmp_path / "out" / "model.safetensors")["preparation"]["mean"]
+    rows = np.random.default_rng([0, 7]).permutation(200)[40:80]
+    np.testing.assert_allclose(mean, 1000 * blobs(samples=200)[0][rows].mean(0), rtol=1e-5)
 
 
-def test_the_papers_cell_stands_beside_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_papers_result_is_shown_only_for_its_own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(0)
     few = Images(random.random((64, 784), np.float32), random.integers(10, size=64),
                  random.random((32, 784), np.float32), random.integers(10, size=32))  # fmt: skip
     monkeypatch.setattr("ftnn.data._by_name.mnist", lambda: few)
-    shown = invoke("train", "--function", "F07", "--gamma", "0")
-    assert "the paper's" in shown.stdout
-    assert "97.99 %" in shown.stdout
+    done = invoke("train", "--function", "F07", "--gamma", "0")
+    assert "the paper's" in done.stdout
+    assert "97.99 %" in done.stdout
     others = (["--epochs", "1"], ["--samples", "60"])
     for other in (["--function", "p*x"], *(["--function", "F07", *each] for each in others)):
         assert "the paper's" not in invoke("train", *other, "--gamma", "0").stdout
 
 
-def test_training_again_goes_on_from_the_checkpoint_and_gives_the_same(table: Path, tmp_path: Path) -> None:
+def test_repeating_the_command_resumes_and_gives_the_same_result(table: Path, tmp_path: Path) -> None:
     arguments = ["train", "--data", table, "--target", "colour", "--out", tmp_path / "out", "--json", *QUICK]
     one, two = (json.loads(invoke(*arguments).stdout) for _ in range(2))
     assert one["digest"] == two["digest"]
@@ -159,51 +159,53 @@ class TestBadInput:
         assert "Traceback" not in result.output
         return " ".join(result.stderr.split())
 
-    def test_text_in_a_feature_column(self, tmp_path: Path) -> None:
+    def test_text_in_a_feature_column_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "t.csv"
         path.write_text("a,b,y\n1,x,0\n2,3,1\n")
         assert "column 'b', row 1 has 'x', which is not a number" in self.fails(
             "train", "--data", path, "--target", "y"
         )
 
-    def test_one_class_only(self, tmp_path: Path) -> None:
+    def test_a_target_with_one_class_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "t.csv"
         path.write_text("a,y\n1,u\n2,u\n")
         assert "only one class" in self.fails("train", "--data", path, "--target", "y")
 
     @pytest.mark.parametrize("samples", [0, -1, 161])
-    def test_more_samples_than_there_are_or_none(self, table: Path, samples: int) -> None:
-        said = self.fails("train", "--data", table, "--target", "colour", "--samples", samples)
-        assert f"--samples {samples}: expected 1 to 160" in said
+    def test_an_impossible_number_of_samples_is_refused(self, table: Path, samples: int) -> None:
+        message = self.fails("train", "--data", table, "--target", "colour", "--samples", samples)
+        assert f"--samples {samples}: expected 1 to 160" in message
 
-    def test_a_table_without_a_target(self, table: Path) -> None:
+    def test_a_table_needs_a_target(self, table: Path) -> None:
         assert "--target" in self.fails("train", "--data", table)
 
-    def test_missing_columns_at_prediction(self, table: Path, tmp_path: Path) -> None:
+    def test_predicting_without_a_feature_column_is_refused(self, table: Path, tmp_path: Path) -> None:
         invoke("train", "--data", table, "--target", "colour", "--out", tmp_path / "out", *QUICK)
         other = tmp_path / "other.csv"
         other.write_text("a,b\n1,2\n")
         assert "no column 'c', 'd', 'e'" in self.fails("predict", tmp_path / "out", other)
 
-    def test_an_out_that_cannot_be_written(self, table: Path, tmp_path: Path) -> None:
+    def test_an_output_folder_that_cannot_be_written_is_refused(self, table: Path, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         message = self.fails(
             "train", "--data", table, "--target", "colour", "--out", tmp_path / "file" / "out"
         )
-        assert "cannot write into --out" in message
+        assert "cannot write to --out" in message
 
-    def test_a_checkpoint_of_another_configuration(self, table: Path, tmp_path: Path) -> None:
+    def test_a_checkpoint_of_another_run_is_refused_and_not_touched(
+        self, table: Path, tmp_path: Path
+    ) -> None:
         same = ["train", "--data", table, "--target", "colour", "--out", tmp_path / "out"]
         invoke(*same, *QUICK)
         model = (tmp_path / "out" / "model.safetensors").read_bytes()
         assert "another run" in self.fails(*same, *QUICK, "--seed", "3")
         assert (tmp_path / "out" / "model.safetensors").read_bytes() == model
 
-    def test_a_model_that_train_did_not_save(self, table: Path, tmp_path: Path) -> None:
+    def test_a_model_not_saved_by_train_cannot_predict(self, table: Path, tmp_path: Path) -> None:
         ftnn.save(ftnn.nn.Network(5, [4], 3), tmp_path / "m.safetensors")
         assert "not saved by" in self.fails("predict", tmp_path / "m.safetensors", table)
 
-    def test_unknown_names(self, table: Path) -> None:
+    def test_unknown_names_and_sizes_are_refused(self, table: Path) -> None:
         data = ["--data", table, "--target", "colour"]
         assert "not in the catalogue" in self.fails("train", *data, "--function", "F99")
         assert "activation" in self.fails("train", *data, "--activation", "sigmoid")
@@ -215,7 +217,7 @@ class TestBadInput:
 
 
 class TestTables:
-    """What a table says is learned and compared as it is spelled, or refused with its place."""
+    """Values of a table are used as spelled, or refused with their place."""
 
     def write(self, path: Path, target: list[str], feature: str = "{}") -> Path:
         rows = [f"{feature.format(n % 17)},{n * n % 23},{label}" for n, label in enumerate(target)]
@@ -230,49 +232,49 @@ class TestTables:
         assert "Traceback" not in done.output
         return " ".join(done.stderr.split())
 
-    def test_one_gap_in_numbers_does_not_make_classes_of_them(self, tmp_path: Path) -> None:
+    def test_a_missing_number_does_not_turn_a_regression_into_classification(self, tmp_path: Path) -> None:
         data = self.write(tmp_path / "t.csv", [str(n / 7) for n in range(59)] + ["nan"])
-        said = self.refuses(self.train(tmp_path, data))
-        assert "column 'y', row 60 is 'nan'" in said
+        message = self.refuses(self.train(tmp_path, data))
+        assert "column 'y', row 60 is 'nan'" in message
 
-    def test_labels_come_back_as_they_are_spelled(self, tmp_path: Path) -> None:
+    def test_labels_keep_their_spelling(self, tmp_path: Path) -> None:
         data = self.write(tmp_path / "t.csv", ["007", "01", "1"] * 20)
         assert self.train(tmp_path, data).exit_code == 0
         answer = json.loads(invoke("predict", tmp_path / "out", data, "--json").stdout)
         assert answer["classes"] == ["007", "01", "1"]
         assert answer["accuracy"] is not None
 
-    def test_whole_numbers_are_classes_in_their_order(self, tmp_path: Path) -> None:
+    def test_whole_numbers_are_classes_in_numerical_order(self, tmp_path: Path) -> None:
         data = self.write(tmp_path / "t.csv", [str(n % 11) for n in range(60)])
         assert self.train(tmp_path, data).exit_code == 0
         notes = ftnn.nn.notes_of(tmp_path / "out" / "model.safetensors")
         assert notes["preparation"]["classes"] == [str(n) for n in range(11)]
 
-    def test_labels_of_another_spelling_are_matched_and_named(self, tmp_path: Path) -> None:
+    def test_labels_spelled_differently_are_matched_and_reported(self, tmp_path: Path) -> None:
         data = self.write(tmp_path / "t.csv", [str(int(n * n % 23 > 10)) for n in range(90)])
         self.train(tmp_path, data)
         same = json.loads(invoke("predict", tmp_path / "out", data, "--json").stdout)
         other = self.write(tmp_path / "o.csv", [f"{int(n * n % 23 > 10)}.0" for n in range(90)])
-        answered = invoke("predict", tmp_path / "out", other, "--json")
-        assert json.loads(answered.stdout) == same
+        done = invoke("predict", tmp_path / "out", other, "--json")
+        assert json.loads(done.stdout) == same
         assert same["accuracy"] > 60
-        assert "'1.0' was read as the class '1'" in " ".join(answered.stderr.split())
+        assert "'1.0' was read as the class '1'" in " ".join(done.stderr.split())
 
-    def test_labels_that_the_model_does_not_know_are_refused(self, tmp_path: Path) -> None:
+    def test_unknown_labels_are_refused(self, tmp_path: Path) -> None:
         data = self.write(tmp_path / "t.csv", ["red", "blue"] * 30)
         self.train(tmp_path, data)
         other = self.write(tmp_path / "o.csv", ["red", "Blue"] * 30)
-        said = self.refuses(invoke("predict", tmp_path / "out", other))
-        assert "column 'y', row 2 has the label 'Blue'" in said
-        assert "'blue', 'red'" in said
+        message = self.refuses(invoke("predict", tmp_path / "out", other))
+        assert "column 'y', row 2 has the label 'Blue'" in message
+        assert "'blue', 'red'" in message
 
-    def test_a_number_that_two_classes_spell_is_refused(self, tmp_path: Path) -> None:
+    def test_a_number_that_matches_two_classes_is_refused(self, tmp_path: Path) -> None:
         data = self.write(tmp_path / "t.csv", ["01", "1"] * 30)
         self.train(tmp_path, data)
         other = self.write(tmp_path / "o.csv", ["01", "1.0"] * 30)
         assert "'1.0'" in self.refuses(invoke("predict", tmp_path / "out", other))
 
-    def test_answers_that_are_missing_are_missed_only_where_some_are_there(self, tmp_path: Path) -> None:
+    def test_labels_may_be_missing_in_all_rows_but_not_in_some(self, tmp_path: Path) -> None:
         data = self.write(tmp_path / "t.csv", ["red", "blue"] * 30)
         self.train(tmp_path, data)
         empty = self.write(tmp_path / "o.csv", [""] * 60)
@@ -281,30 +283,30 @@ class TestTables:
         assert "column 'y', row 2 is empty" in self.refuses(invoke("predict", tmp_path / "out", some))
 
     @pytest.mark.parametrize(
-        ("feature", "said"),
+        ("feature", "message"),
         [
             ("1e2{:02d}", "column 'a', row 1 is 1e200, beyond the range of float32"),
             ("1e-2{:02d}", "column 'a'"),
         ],
     )
-    def test_features_that_lose_their_differences_are_refused(
-        self, tmp_path: Path, feature: str, said: str
+    def test_features_that_float32_cannot_distinguish_are_refused(
+        self, tmp_path: Path, feature: str, message: str
     ) -> None:
         data = self.write(tmp_path / "t.csv", ["red", "blue"] * 30, feature)
-        assert said in self.refuses(self.train(tmp_path, data))
+        assert message in self.refuses(self.train(tmp_path, data))
 
-    def test_targets_that_lose_their_differences_are_refused(self, tmp_path: Path) -> None:
+    def test_targets_that_float32_cannot_distinguish_are_refused(self, tmp_path: Path) -> None:
         data = self.write(tmp_path / "t.csv", [f"1000000000{n:02d}.5" for n in range(60)])
         assert "column 'y'" in self.refuses(self.train(tmp_path, data))
 
-    def test_a_feature_far_from_what_was_learned_is_refused(self, tmp_path: Path) -> None:
+    def test_a_feature_far_outside_the_training_range_is_refused(self, tmp_path: Path) -> None:
         data = self.write(tmp_path / "t.csv", ["red", "blue"] * 30, "{}e-30")
         assert self.train(tmp_path, data).exit_code == 0
         other = tmp_path / "o.csv"
         other.write_text("a,b\n1e-30,2\n1e30,2\n")
         assert "column 'a', row 2" in self.refuses(invoke("predict", tmp_path / "out", other))
 
-    def test_a_column_that_never_changes_is_not_blown_up(self, tmp_path: Path) -> None:
+    def test_a_constant_column_is_not_scaled(self, tmp_path: Path) -> None:
         """The standard deviation of equal numbers is not exactly zero."""
         data = self.write(tmp_path / "t.csv", ["red", "blue"] * 30)
         data.write_text("\n".join(
@@ -317,7 +319,7 @@ class TestTables:
 
 
 class TestNotes:
-    """What a model's file says of its inputs is checked before it is used."""
+    """A model file's notes on its inputs are checked before they are used."""
 
     @pytest.mark.parametrize(
         ("field", "value"),
@@ -336,7 +338,7 @@ class TestNotes:
             ("target", 5),
         ],
     )
-    def test_notes_that_make_no_sense(self, table: Path, tmp_path: Path, field: str, value: Any) -> None:
+    def test_invalid_notes_are_refused(self, table: Path, tmp_path: Path, field: str, value: Any) -> None:
         out = tmp_path / "out"
         assert invoke("train", "--data", table, "--target", "colour", "--out", out, *QUICK).exit_code == 0
         path = out / "model.safetensors"

@@ -14,16 +14,16 @@ from ftnn import FTNNClassifier, FTNNRegressor
 QUICK: dict[str, Any] = {"hidden_layer_sizes": (12,), "epochs": 5, "fine_tuning_epochs": 2, "random_state": 0}
 
 
-# Data of some tests are noise, on which a right estimator is no better than chance and says so.
+# Some tests use noise, on which a correct estimator is no better than chance and warns.
 ignore_chance = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
-def classifier(**given: Any) -> FTNNClassifier:
-    return FTNNClassifier(**{**QUICK, "gamma": -1, **given})
+def classifier(**settings: Any) -> FTNNClassifier:
+    return FTNNClassifier(**{**QUICK, "gamma": -1, **settings})
 
 
-def regressor(**given: Any) -> FTNNRegressor:
-    return FTNNRegressor(**{**QUICK, **given})
+def regressor(**settings: Any) -> FTNNRegressor:
+    return FTNNRegressor(**{**QUICK, **settings})
 
 
 def iris() -> tuple[Any, Any]:

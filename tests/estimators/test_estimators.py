@@ -1,7 +1,7 @@
 # scikit-learn has no types, and what stubs there are refuse what it accepts.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
 # pyright: reportUnknownLambdaType=false
-"""What the estimators compute, of which samples, labels and random numbers."""
+"""Predictions, sample weights, labels, seeds and partial fits of the estimators."""
 
 from typing import Any
 
@@ -52,47 +52,47 @@ FUNCTIONS = [
 def test_probabilities_are_the_softmax_of_the_network(function: Any):
     x, y = iris()
     sizes = (7, 6) if isinstance(function, list) else (7,)
-    found = classifier(function=function, hidden_layer_sizes=sizes, activation="tanh").fit(x, y)
-    outputs = by_hand(found.network_, x)
-    wanted = np.exp(outputs) / np.exp(outputs).sum(1, keepdims=True)
-    np.testing.assert_allclose(found.predict_proba(x), wanted, rtol=1e-4)
-    np.testing.assert_allclose(found.predict_log_proba(x), np.log(wanted), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(found.decision_function(x), outputs, rtol=1e-4, atol=1e-4)
-    np.testing.assert_array_equal(found.predict(x), wanted.argmax(1))
-    assert found.score(x, y) == np.mean(wanted.argmax(1) == y)
+    model = classifier(function=function, hidden_layer_sizes=sizes, activation="tanh").fit(x, y)
+    outputs = by_hand(model.network_, x)
+    expected = np.exp(outputs) / np.exp(outputs).sum(1, keepdims=True)
+    np.testing.assert_allclose(model.predict_proba(x), expected, rtol=1e-4)
+    np.testing.assert_allclose(model.predict_log_proba(x), np.log(expected), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(model.decision_function(x), outputs, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(model.predict(x), expected.argmax(1))
+    assert model.score(x, y) == np.mean(expected.argmax(1) == y)
     kinds = [function] if len(sizes) == 1 else function
-    for layer, kind in zip(found.network_.layers, kinds, strict=True):
+    for layer, kind in zip(model.network_.layers, kinds, strict=True):
         expected = ftnn.nn.Transfer(1, 1, kind).kinds
         assert layer.kinds == expected
 
 
-def test_predictions_are_the_networks_in_the_targets_own_scale():
+def test_predictions_are_scaled_back_to_the_targets():
     x, y = diabetes()
-    found = regressor().fit(x, y)
-    wanted = by_hand(found.network_, x)[:, 0] * y.std() + y.mean()
-    np.testing.assert_allclose(found.predict(x), wanted, rtol=1e-5)
-    assert found.predict(x).dtype == np.float64
+    model = regressor().fit(x, y)
+    expected = by_hand(model.network_, x)[:, 0] * y.std() + y.mean()
+    np.testing.assert_allclose(model.predict(x), expected, rtol=1e-5)
+    assert model.predict(x).dtype == np.float64
 
 
-def test_targets_of_any_size_are_learned_alike():
+def test_the_scale_of_the_targets_does_not_matter():
     x, y = diabetes()
-    wanted = regressor(dtype="float64").fit(x, y).predict(x)
+    expected = regressor(dtype="float64").fit(x, y).predict(x)
     for scale, shift in ((1e6, 0), (1e-6, 0), (1, 1e6), (1e-3, 5.0)):
-        found = regressor(dtype="float64").fit(x, y * scale + shift).predict(x)
-        np.testing.assert_allclose((found - shift) / scale, wanted, rtol=1e-4)
+        predicted = regressor(dtype="float64").fit(x, y * scale + shift).predict(x)
+        np.testing.assert_allclose((predicted - shift) / scale, expected, rtol=1e-4)
 
 
-def test_a_large_mean_does_not_drown_the_targets_in_float32():
+def test_a_large_mean_of_the_targets_is_learned_in_float32():
     x, y = diabetes()
-    found = regressor(epochs=30).fit(x, y + 1.7e9).predict(x) - 1.7e9
-    assert np.corrcoef(found, y)[0, 1] > 0.7
-    assert len(np.unique(found)) > 400
+    predicted = regressor(epochs=30).fit(x, y + 1.7e9).predict(x) - 1.7e9
+    assert np.corrcoef(predicted, y)[0, 1] > 0.7
+    assert len(np.unique(predicted)) > 400
 
 
 def test_constant_targets_and_one_sample_are_learned():
     x = np.random.default_rng(0).normal(size=(30, 3))
-    found = regressor(epochs=200, gamma=-4).fit(x, np.full(30, 7.25))
-    np.testing.assert_allclose(found.predict(x), 7.25, atol=0.05)
+    model = regressor(epochs=200, gamma=-4).fit(x, np.full(30, 7.25))
+    np.testing.assert_allclose(model.predict(x), 7.25, atol=0.05)
     np.testing.assert_allclose(
         regressor(epochs=200, gamma=-4).fit(x[:1], [3.0]).predict(x[:1]), 3.0, atol=0.05
     )
@@ -102,10 +102,10 @@ def test_several_targets_are_learned_together():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 5))
     y = x @ rng.normal(size=(5, 3)) * [1, 100, 0.01] + [0, 5, 1000]
-    found = FTNNRegressor(epochs=60, random_state=0).fit(x, y)
-    assert found.predict(x).shape == (200, 3)
-    assert found.network_.out_features == 3
-    assert found.score(x, y) > 0.97
+    model = FTNNRegressor(epochs=60, random_state=0).fit(x, y)
+    assert model.predict(x).shape == (200, 3)
+    assert model.network_.out_features == 3
+    assert model.score(x, y) > 0.97
     # one column is one column, and no column is none
     assert regressor().fit(x, y[:, :1]).predict(x).shape == (200, 1)
     assert regressor().fit(x, y[:, 0]).predict(x).shape == (200,)
@@ -114,47 +114,52 @@ def test_several_targets_are_learned_together():
     )
 
 
-def test_without_hidden_layers_they_are_linear_models():
-    given: Any = {"hidden_layer_sizes": (), "dtype": "float64", "random_state": 0, "n_iter_no_change": 10**6}
+def test_without_hidden_layers_estimators_are_linear_models():
+    settings: Any = {
+        "hidden_layer_sizes": (),
+        "dtype": "float64",
+        "random_state": 0,
+        "n_iter_no_change": 10**6,
+    }
     x, y = diabetes()
     x = x[:, :4]
-    found = FTNNRegressor(gamma=-1, epochs=300, batch_size=len(x), **given).fit(x, y)  # gradient descent
-    np.testing.assert_allclose(found.predict(x), LinearRegression().fit(x, y).predict(x), rtol=1e-6)
+    model = FTNNRegressor(gamma=-1, epochs=300, batch_size=len(x), **settings).fit(x, y)  # gradient descent
+    np.testing.assert_allclose(model.predict(x), LinearRegression().fit(x, y).predict(x), rtol=1e-6)
     x, y = iris()
     x, y = x[y > 0, :2], y[y > 0]
-    found = FTNNClassifier(gamma=0, epochs=3000, batch_size=len(x), **given).fit(x, y)
-    wanted = LogisticRegression(C=np.inf, tol=1e-10).fit(x, y).predict_proba(x)
-    np.testing.assert_allclose(found.predict_proba(x), wanted, atol=1e-6)
+    model = FTNNClassifier(gamma=0, epochs=3000, batch_size=len(x), **settings).fit(x, y)
+    expected = LogisticRegression(C=np.inf, tol=1e-10).fit(x, y).predict_proba(x)
+    np.testing.assert_allclose(model.predict_proba(x), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("solver", ["layerwise", "joint"])
 def test_both_engines_give_the_same_predictions(solver: Any):
     x, y = iris()
-    given = {"solver": solver, "dtype": "float64", "activation": "tanh", "function": "F16"}
-    one, other = (classifier(engine=engine, **given).fit(x, y) for engine in ("compiled", "torch"))
+    settings = {"solver": solver, "dtype": "float64", "activation": "tanh", "function": "F16"}
+    one, other = (classifier(engine=engine, **settings).fit(x, y) for engine in ("compiled", "torch"))
     assert (one.history_.engine, other.history_.engine) == ("compiled", "torch")
     np.testing.assert_allclose(one.predict_proba(x), other.predict_proba(x), rtol=1e-9)
 
 
-def test_momentum_and_weight_decay_do_something():
+def test_momentum_and_weight_decay_have_an_effect():
     x, y = iris()
-    given: Any = {"solver": "joint", "gamma": -4, "epochs": 20}
-    plain = classifier(**given).fit(x, y)
-    fast = classifier(**given, momentum=0.9).fit(x, y)
-    small = classifier(**given, weight_decay=0.1).fit(x, y)
+    settings: Any = {"solver": "joint", "gamma": -4, "epochs": 20}
+    plain = classifier(**settings).fit(x, y)
+    fast = classifier(**settings, momentum=0.9).fit(x, y)
+    small = classifier(**settings, weight_decay=0.1).fit(x, y)
     assert (plain.history_.engine, fast.history_.engine) == ("compiled", "torch")
     assert fast.loss_ < plain.loss_
     assert torch.linalg.norm(small.network_.output.weight) < torch.linalg.norm(plain.network_.output.weight)
 
 
-def test_predictions_do_not_depend_on_the_samples_beside():
+def test_predictions_do_not_depend_on_other_samples():
     x, y = load_digits(return_X_y=True)
     x = StandardScaler().fit_transform(x)
-    found = classifier().fit(x[:300], y[:300])
-    whole = found.predict_proba(np.tile(x, (4, 1)))  # more than are computed at once
+    model = classifier().fit(x[:300], y[:300])
+    whole = model.predict_proba(np.tile(x, (4, 1)))  # more than one piece
     assert whole.shape == (4 * len(x), 10)
     np.testing.assert_allclose(whole[: len(x)], whole[-len(x) :], rtol=1e-12)
-    one_by_one = np.concatenate([found.predict_proba(x[n : n + 1]) for n in range(20)])
+    one_by_one = np.concatenate([model.predict_proba(x[n : n + 1]) for n in range(20)])
     np.testing.assert_allclose(whole[:20], one_by_one, rtol=1e-12)
 
 
@@ -162,23 +167,23 @@ def test_predictions_do_not_depend_on_the_samples_beside():
 
 
 @pytest.mark.parametrize(
-    "given", [{}, {"solver": "joint", "function": "F12"}, {"hidden_layer_sizes": (5, 5)}]
+    "settings", [{}, {"solver": "joint", "function": "F12"}, {"hidden_layer_sizes": (5, 5)}]
 )
 @pytest.mark.parametrize("make", [classifier, regressor])
-def test_a_weight_is_a_repetition_and_the_order_does_not_matter(make: Any, given: Any):
+def test_weights_equal_repetitions_and_order_does_not_matter(make: Any, settings: Any):
     rng = np.random.default_rng(0)
     x, y = iris()
     weights = rng.integers(0, 4, len(y))
-    weighted = make(**given).fit(x, y, sample_weight=weights)
-    repeated = make(**given).fit(x.repeat(weights, axis=0), y.repeat(weights))
+    weighted = make(**settings).fit(x, y, sample_weight=weights)
+    repeated = make(**settings).fit(x.repeat(weights, axis=0), y.repeat(weights))
     order = rng.permutation(len(y))
-    shuffled = make(**given).fit(x[order], y[order], sample_weight=weights[order])
+    shuffled = make(**settings).fit(x[order], y[order], sample_weight=weights[order])
     assert are_equal(weighted, repeated)
     assert are_equal(weighted, shuffled)
     np.testing.assert_array_equal(weighted.predict(x), repeated.predict(x))
 
 
-def test_small_equal_weights_are_no_weights():
+def test_small_equal_weights_change_nothing():
     x, y = iris()
     plain = classifier().fit(x, y)
     for weight in (1, 0.1, 1e-300, 1 / 3):
@@ -192,34 +197,34 @@ def test_small_equal_weights_are_no_weights():
 def test_probabilities_follow_the_weights(weights: Any):
     # The same inputs with both labels: the least loss is at the weights' share.
     x, y = np.ones((40, 1)), np.array([0] * 20 + [1] * 20)
-    found = FTNNClassifier(epochs=60, gamma=-3, random_state=0).fit(x, y, sample_weight=np.array(weights)[y])
-    np.testing.assert_allclose(found.predict_proba(x[:1])[0], [0.75, 0.25], atol=0.05)
+    model = FTNNClassifier(epochs=60, gamma=-3, random_state=0).fit(x, y, sample_weight=np.array(weights)[y])
+    np.testing.assert_allclose(model.predict_proba(x[:1])[0], [0.75, 0.25], atol=0.05)
     target = FTNNRegressor(epochs=60, gamma=-5, random_state=0)
-    found = target.fit(x, y.astype(float), sample_weight=np.array(weights)[y])
-    np.testing.assert_allclose(found.predict(x[:1]), [0.25], atol=0.05)
+    model = target.fit(x, y.astype(float), sample_weight=np.array(weights)[y])
+    np.testing.assert_allclose(model.predict(x[:1]), [0.25], atol=0.05)
 
 
-def test_samples_of_no_weight_are_not_there():
+def test_samples_of_weight_zero_are_ignored():
     x, y = iris()
     weights = (y != 2).astype(float)
-    found = classifier().fit(x, y, sample_weight=weights)
-    np.testing.assert_array_equal(found.classes_, [0, 1])
-    assert are_equal(found, classifier().fit(x[y != 2], y[y != 2]))
+    model = classifier().fit(x, y, sample_weight=weights)
+    np.testing.assert_array_equal(model.classes_, [0, 1])
+    assert are_equal(model, classifier().fit(x[y != 2], y[y != 2]))
 
 
-def test_weights_are_shared_among_visits():
+def test_weights_are_distributed_over_visits():
     samples = Samples(np.arange(4.0)[:, None], np.arange(4), np.array([1.0, 2.5, 0.5, 3.0])).expanded()
     np.testing.assert_array_equal(samples.y, [0, 1, 1, 1, 2, 3, 3, 3])
     np.testing.assert_allclose(samples.weights, [1, *[2.5 / 3] * 3, 0.5, 1, 1, 1])
     # a large weight makes an epoch longer, but not without end
-    for given in ([1e6, 1e6, 1e3, 0], [100, 1, 1, 1]):
-        weights = checked_weights(given, 4)
-        np.testing.assert_allclose(weights / weights.sum(), np.array(given) / np.sum(given))
+    for original in ([1e6, 1e6, 1e3, 0], [100, 1, 1, 1]):
+        weights = checked_weights(original, 4)
+        np.testing.assert_allclose(weights / weights.sum(), np.array(original) / np.sum(original))
         visits = Samples(np.zeros((4, 1)), np.zeros(4), weights).take(np.flatnonzero(weights)).expanded()
         assert len(visits) <= (MOST_VISITS + 1) * 4
 
 
-def test_order_tells_every_difference():
+def test_sorting_samples_considers_every_column():
     rng = np.random.default_rng(0)
     x = rng.integers(0, 2, (200, 3)).astype(np.float32)
     samples = Samples(x, rng.integers(0, 3, 200), rng.integers(1, 3, 200).astype(float))
@@ -233,8 +238,8 @@ def test_order_tells_every_difference():
         np.testing.assert_array_equal(a, b)
         assert c is None or not np.array_equal(a, c)
     columns = np.column_stack([samples.x, samples.y, samples.weights])
-    found = np.column_stack([one.x, one.y, one.weights])
-    assert sorted(map(tuple, columns.tolist())) == sorted(map(tuple, found.tolist()))
+    ordered = np.column_stack([one.x, one.y, one.weights])
+    assert sorted(map(tuple, columns.tolist())) == sorted(map(tuple, ordered.tolist()))
 
 
 # --- labels ---
@@ -249,42 +254,42 @@ LABELS = {
 
 
 @pytest.mark.parametrize("labels", LABELS.values(), ids=list(LABELS))
-def test_labels_of_any_kind_come_back(labels: Any):
+def test_labels_of_any_type_are_predicted(labels: Any):
     x, y = iris()
-    given = np.asarray(labels)[y]
-    found = classifier(epochs=20).fit(x, given)
-    np.testing.assert_array_equal(found.classes_, np.unique(given))
-    assert found.predict(x).dtype == given.dtype
-    assert found.score(x, given) > 0.85
-    assert found.predict_proba(x).shape == (len(x), len(found.classes_))
-    np.testing.assert_array_equal(found.classes_[found.predict_proba(x).argmax(1)], found.predict(x))
-    assert found.fit(x.tolist(), given.tolist()).score(x, given) > 0.85
+    targets = np.asarray(labels)[y]
+    model = classifier(epochs=20).fit(x, targets)
+    np.testing.assert_array_equal(model.classes_, np.unique(targets))
+    assert model.predict(x).dtype == targets.dtype
+    assert model.score(x, targets) > 0.85
+    assert model.predict_proba(x).shape == (len(x), len(model.classes_))
+    np.testing.assert_array_equal(model.classes_[model.predict_proba(x).argmax(1)], model.predict(x))
+    assert model.fit(x.tolist(), targets.tolist()).score(x, targets) > 0.85
 
 
-def test_two_classes_have_one_decision():
+def test_two_classes_have_one_decision_value():
     x, y = iris()
     x, y = x[y > 0], y[y > 0]
-    found = classifier(epochs=20).fit(x, y)
-    decision, probability = found.decision_function(x), found.predict_proba(x)
+    model = classifier(epochs=20).fit(x, y)
+    decision, probability = model.decision_function(x), model.predict_proba(x)
     assert decision.shape == (len(x),)
     np.testing.assert_allclose(1 / (1 + np.exp(-decision)), probability[:, 1], rtol=1e-9)
-    np.testing.assert_array_equal(found.predict(x), np.where(decision > 0, 2, 1))
+    np.testing.assert_array_equal(model.predict(x), np.where(decision > 0, 2, 1))
 
 
 @pytest.mark.parametrize("samples", [2, 3, 15, 17])
-def test_few_samples_are_one_short_batch(samples: int):
+def test_few_samples_form_one_short_batch(samples: int):
     x = np.random.default_rng(0).normal(size=(samples, 4))
     x[:2, 0] = -1, 1
     y = np.where(x[:, 0] > 0, "right", "left")
-    found = FTNNClassifier(random_state=0).fit(x, y)
-    assert found.score(x, y) == 1
+    model = FTNNClassifier(random_state=0).fit(x, y)
+    assert model.score(x, y) == 1
     assert FTNNRegressor(random_state=0).fit(x, x[:, 0]).score(x, x[:, 0]) > 0.9
 
 
 # --- random numbers ---
 
 
-def test_a_seed_gives_the_same_result_and_another_another():
+def test_the_result_depends_only_on_the_seed():
     x, y = iris()
     one, same, other = (classifier(random_state=seed).fit(x, y) for seed in (1, 1, 2))
     assert are_equal(one, same)
@@ -296,7 +301,7 @@ def test_a_seed_gives_the_same_result_and_another_another():
     assert are_equal(one, classifier(random_state=None).fit(x, y))
 
 
-def test_torchs_random_numbers_are_left_alone():
+def test_torchs_random_state_is_unchanged():
     x, y = iris()
     before = torch.get_rng_state()
     classifier().fit(x, y).partial_fit(x, y).predict(x)
@@ -307,53 +312,53 @@ def test_torchs_random_numbers_are_left_alone():
 
 
 @ignore_chance  # in so few steps
-def test_partial_fit_is_an_epoch_of_joint_training():
+def test_partial_fit_equals_one_epoch_of_joint_training():
     # With the whole data in one mini-batch the order does not matter.
     x, y = iris()
-    given = {"solver": "joint", "batch_size": 150, "dtype": "float64", "n_iter_no_change": 100}
-    step_by_step = classifier(**given)
+    settings = {"solver": "joint", "batch_size": 150, "dtype": "float64", "n_iter_no_change": 100}
+    step_by_step = classifier(**settings)
     for epochs in range(1, 5):
         step_by_step.partial_fit(x, y, classes=[0, 1, 2])
-        at_once = classifier(epochs=epochs, **given).fit(x, y)
+        at_once = classifier(epochs=epochs, **settings).fit(x, y)
         np.testing.assert_allclose(step_by_step.predict_proba(x), at_once.predict_proba(x), rtol=1e-9)
         np.testing.assert_allclose(step_by_step.loss_curve_, at_once.loss_curve_, rtol=1e-9)
         assert step_by_step.n_iter_ == epochs
         assert [epoch.epoch for epoch in step_by_step.history_.epochs] == list(range(1, epochs + 1))
 
 
-def test_partial_fit_learns_from_pieces_with_some_classes_each():
+def test_partial_fit_accepts_pieces_with_missing_classes():
     x, y = iris()
-    found = FTNNClassifier(random_state=0, gamma=-2)
+    model = FTNNClassifier(random_state=0, gamma=-2)
     rows = np.random.default_rng(0).permutation(len(y))
     for _ in range(20):
         for piece in np.array_split(rows, 6):
-            found.partial_fit(x[piece], np.array(["a", "b", "c"])[y[piece]], classes=["c", "b", "a"])
-    assert found.score(x, np.array(["a", "b", "c"])[y]) > 0.93
-    assert found.n_iter_ == 120
+            model.partial_fit(x[piece], np.array(["a", "b", "c"])[y[piece]], classes=["c", "b", "a"])
+    assert model.score(x, np.array(["a", "b", "c"])[y]) > 0.93
+    assert model.n_iter_ == 120
 
 
-def test_partial_fit_goes_on_from_fit_and_orders_differ():
+def test_partial_fit_continues_after_fit_with_new_orders():
     x, y = diabetes()
-    found = regressor(epochs=20).fit(x, y)
-    loss, epochs = found.loss_, found.n_iter_
+    model = regressor(epochs=20).fit(x, y)
+    loss, epochs = model.loss_, model.n_iter_
     for _ in range(20):
-        found.partial_fit(x, y)
-    assert found.n_iter_ == epochs + 20
-    assert found.loss_ < loss
-    losses = found.loss_curve_[-20:]
+        model.partial_fit(x, y)
+    assert model.n_iter_ == epochs + 20
+    assert model.loss_ < loss
+    losses = model.loss_curve_[-20:]
     assert len(set(losses)) == 20
 
 
 def test_partial_fit_keeps_the_first_scale_of_targets():
     x, y = diabetes()
-    found = regressor()
+    model = regressor()
     for _ in range(30):
-        found.partial_fit(x[:200], y[:200]).partial_fit(x[200:], y[200:])
-    assert found.target_scaler_.mean_ == pytest.approx(y[:200].mean())
-    assert found.score(x, y) > 0.4
+        model.partial_fit(x[:200], y[:200]).partial_fit(x[200:], y[200:])
+    assert model.target_scaler_.mean_ == pytest.approx(y[:200].mean())
+    assert model.score(x, y) > 0.4
 
 
-def test_partial_fit_weighs_samples():
+def test_partial_fit_uses_sample_weights():
     x, y = iris()
     weights = np.random.default_rng(0).integers(0, 3, len(y))
     one = classifier().partial_fit(x, y, classes=[0, 1, 2], sample_weight=weights)

@@ -1,7 +1,7 @@
 # scikit-learn has no types, and what stubs there are refuse what it accepts.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
 # pyright: reportUnknownLambdaType=false
-"""Bad input."""
+"""Invalid input."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ NAN = np.where(np.arange(3) == 1, np.nan, X)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("settings", "message"),
     [
         ({"function": "F99"}, "'F99' is not in the catalogue"),
         ({"function": "p*foo(x)"}, "foo"),
@@ -56,12 +56,12 @@ NAN = np.where(np.arange(3) == 1, np.nan, X)
         ({"random_state": "x"}, "'x' cannot be used to seed"),
     ],
 )
-def test_wrong_parameters_are_refused_by_name_when_fitting(given: Any, message: str):
-    for made in (FTNNClassifier(**given), FTNNRegressor(**given)):
-        assert made.get_params()[next(iter(given))] is next(iter(given.values()))  # and not before
+def test_invalid_parameters_are_refused_by_name_when_fitting(settings: Any, message: str):
+    for model in (FTNNClassifier(**settings), FTNNRegressor(**settings)):
+        assert model.get_params()[next(iter(settings))] is next(iter(settings.values()))  # and not before
         for learn in (
-            made.fit,
-            lambda x, y, made=made: made.partial_fit(x, y, **CLASSES.get(type(made), {})),
+            model.fit,
+            lambda x, y, model=model: model.partial_fit(x, y, **CLASSES.get(type(model), {})),
         ):
             with pytest.raises((ValueError, TypeError), match=message):
                 learn(X, Y)
@@ -70,22 +70,22 @@ def test_wrong_parameters_are_refused_by_name_when_fitting(given: Any, message: 
 CLASSES: dict[Any, Any] = {FTNNClassifier: {"classes": [0, 1]}}
 
 
-def test_errors_of_ours_are_of_both_families():
+def test_parameter_errors_are_ftnn_errors_and_value_errors():
     with pytest.raises(FtnnError) as error:
         FTNNClassifier(solver="adam").fit(X, Y)
     assert isinstance(error.value, ValueError)
 
 
 @ignore_chance  # in so few steps
-def test_numbers_may_be_numpys():
-    given = {
+def test_parameters_may_be_numpy_numbers():
+    settings = {
         "hidden_layer_sizes": np.array([4, 3]),
         "epochs": np.int64(2),
         "gamma": np.float32(-2),
         "clip": None,
     }
-    found = FTNNClassifier(**given, batch_size=np.int32(7), random_state=np.int64(3)).fit(X, Y)
-    assert [layer.out_features for layer in found.network_.layers] == [4, 3]
+    model = FTNNClassifier(**settings, batch_size=np.int32(7), random_state=np.int64(3)).fit(X, Y)
+    assert [layer.out_features for layer in model.network_.layers] == [4, 3]
     assert classifier(hidden_layer_sizes=5).fit(X, Y).network_.layers[0].out_features == 5
 
 
@@ -102,14 +102,14 @@ def test_numbers_may_be_numpys():
         (X[:, 0], Y, None, "Expected 2D array"),
         ([["a", "b"]] * 20, Y, None, "could not convert string to float"),
         (X, Y, np.ones(19), "sample_weight has 19 numbers for 20 samples"),
-        (X, Y, np.ones((20, 2)), r"sample_weight must be one number for each sample, not of shape \(20, 2\)"),
-        (X, Y, -np.ones(20), "sample_weight must be 0 or more; it has -1"),
+        (X, Y, np.ones((20, 2)), r"sample_weight must have one number per sample; its shape is \(20, 2\)"),
+        (X, Y, -np.ones(20), "sample_weight must be 0 or more; got -1"),
         (X, Y, np.zeros(20), "sample_weight is zero for all samples"),
         (X, Y, np.full(20, np.nan), "Input sample_weight contains NaN"),
     ],
 )
 @pytest.mark.parametrize("make", [classifier, regressor])
-def test_wrong_data_are_refused_by_name(make: Any, x: Any, y: Any, weights: Any, message: str):
+def test_invalid_data_are_refused_by_name(make: Any, x: Any, y: Any, weights: Any, message: str):
     with pytest.raises(ValueError, match=message):
         make().fit(x, y, sample_weight=weights)
 
@@ -117,58 +117,58 @@ def test_wrong_data_are_refused_by_name(make: Any, x: Any, y: Any, weights: Any,
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        (np.zeros(20), r"one class only, .*0\.0.*needs at least 2 classes"),
-        (["a"] * 20, "one class only, .*'a'"),
+        (np.zeros(20), r"only one class, .*0\.0.*needs at least 2 classes"),
+        (["a"] * 20, "only one class, .*'a'"),
         (np.linspace(0, 1, 20), "Unknown label type: continuous"),
         (np.eye(2)[Y], "y should be a 1d array"),
         ([1, "a"] * 10, "label"),
     ],
 )
-def test_wrong_labels_are_refused(y: Any, message: str):
+def test_invalid_labels_are_refused(y: Any, message: str):
     with pytest.raises(ValueError, match=message):
         classifier().fit(X, np.array(y, dtype=object) if isinstance(y, list) else y)
 
 
-def test_wrong_targets_are_refused():
+def test_invalid_targets_are_refused():
     with pytest.raises(ValueError, match="could not convert string to float"):
         regressor().fit(X, ["a"] * 20)
-    found = regressor().partial_fit(X, np.ones((20, 2)))
-    with pytest.raises(ValueError, match="y has 1 targets for each sample, but it had 2 before"):
-        found.partial_fit(X, Y)
+    model = regressor().partial_fit(X, np.ones((20, 2)))
+    with pytest.raises(ValueError, match="y has 1 targets per sample, but had 2 before"):
+        model.partial_fit(X, Y)
 
 
-def test_wrong_calls_of_partial_fit_are_refused():
+def test_invalid_calls_of_partial_fit_are_refused():
     with pytest.raises(ValueError, match="first call of partial_fit needs classes"):
         classifier().partial_fit(X, Y)
-    with pytest.raises(ValueError, match="one class only"):
+    with pytest.raises(ValueError, match="only one class"):
         classifier().partial_fit(X, Y * 0, classes=[0])
-    found = classifier().partial_fit(X, Y, classes=[0, 1])
-    before = parameters_of(found)
-    with pytest.raises(ValueError, match=r"classes=\[0, 1, 2\] differ from the present ones, \[0 1\]"):
-        found.partial_fit(X, Y, classes=[0, 1, 2])
+    model = classifier().partial_fit(X, Y, classes=[0, 1])
+    before = parameters_of(model)
+    with pytest.raises(ValueError, match=r"classes=\[0, 1, 2\] differ from those of the first call, \[0 1\]"):
+        model.partial_fit(X, Y, classes=[0, 1, 2])
     with pytest.raises(ValueError, match=r"unseen labels: \[.*2"):
-        found.partial_fit(X, Y * 2)
+        model.partial_fit(X, Y * 2)
     with pytest.raises(ValueError, match="X has 2 features, but FTNNClassifier is expecting 3"):
-        found.partial_fit(X[:, :2], Y)
-    assert all(map(np.array_equal, before, parameters_of(found)))
+        model.partial_fit(X[:, :2], Y)
+    assert all(map(np.array_equal, before, parameters_of(model)))
 
 
-def test_predicting_asks_for_what_was_fitted():
-    for made in (classifier(), regressor()):
+def test_predicting_requires_the_features_of_training():
+    for model in (classifier(), regressor()):
         with pytest.raises(NotFittedError):
-            made.predict(X)
-        made.fit(X, Y)
+            model.predict(X)
+        model.fit(X, Y)
         with pytest.raises(ValueError, match=r"X has 2 features, but .* is expecting 3 features as input"):
-            made.predict(X[:, :2])
+            model.predict(X[:, :2])
         with pytest.raises(ValueError, match="Input X contains NaN"):
-            made.predict(NAN)
+            model.predict(NAN)
         with pytest.raises(ValueError, match="Found array with 0 sample"):
-            made.predict(X[:0])
-    made = classifier()
-    with pytest.raises(ValueError, match="one class only"):
-        made.fit(X, Y * 0)
+            model.predict(X[:0])
+    model = classifier()
+    with pytest.raises(ValueError, match="only one class"):
+        model.fit(X, Y * 0)
     with pytest.raises(NotFittedError):  # though the number of features is known
-        made.predict(X)
+        model.predict(X)
 
 
 @pytest.mark.parametrize("make", [classifier, regressor])
@@ -187,16 +187,16 @@ def test_masked_entries_are_refused(make: Any):
 
 
 @pytest.mark.parametrize("make", [classifier, regressor])
-def test_tensors_are_read_or_refused_as_data(make: Any):
-    made = make().fit(torch.from_numpy(X).requires_grad_(), torch.from_numpy(Y))
-    assert all(map(np.array_equal, parameters_of(made), parameters_of(make().fit(X, Y))))
+def test_tensors_are_converted_or_refused(make: Any):
+    model = make().fit(torch.from_numpy(X).requires_grad_(), torch.from_numpy(Y))
+    assert all(map(np.array_equal, parameters_of(model), parameters_of(make().fit(X, Y))))
     for x in (torch.ones(20, 3).to_sparse(), torch.ones(20, 3, device="meta"), torch.ones(20, 3).to_mkldnn()):
         with pytest.raises(DataError, match="X cannot be made into an array of numbers"):
             make().fit(x, Y)
 
 
-@pytest.mark.parametrize("given", ["no", None, np.ones(2), torch.ones(2), 0.5])
+@pytest.mark.parametrize("value", ["no", None, np.ones(2), torch.ones(2), 0.5])
 @pytest.mark.parametrize("name", ["early_stopping", "verbose"])
-def test_what_is_neither_true_nor_false_is_refused(name: str, given: Any):
+def test_flags_must_be_true_or_false(name: str, value: Any):
     with pytest.raises(FtnnError, match=f"{name}=.* must be True or False"):
-        FTNNClassifier(**{name: given}).fit(X, Y)
+        FTNNClassifier(**{name: value}).fit(X, Y)

@@ -1,7 +1,7 @@
 # scikit-learn has no types, and what stubs there are refuse what it accepts.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
 # pyright: reportUnknownLambdaType=false
-"""Among the others of scikit-learn."""
+"""The estimators together with scikit-learn."""
 
 import copy
 import io
@@ -37,7 +37,7 @@ from tests.estimators.quick import are_equal, classifier, ignore_chance, iris, r
 
 @ignore_chance
 @parametrize_with_checks([FTNNClassifier(epochs=20), FTNNRegressor(epochs=20)])
-def test_scikit_learns_checks_pass(estimator: Any, check: Any):
+def test_scikit_learn_checks_pass(estimator: Any, check: Any):
     check(estimator)
 
 
@@ -56,14 +56,14 @@ DEEP: dict[str, Any] = {"hidden_layer_sizes": (20, 20), "function": ["F03", "F07
         FTNNRegressor(**DEEP, activation="tanh", solver="joint", batch_size=7),
     ]
 )
-def test_scikit_learns_checks_pass_with_the_defaults_and_with_other_parameters(estimator: Any, check: Any):
+def test_scikit_learn_checks_pass_with_default_and_other_parameters(estimator: Any, check: Any):
     check(estimator)
 
 
 # --- among the others of scikit-learn ---
 
 
-def test_pipelines_searches_and_clones():
+def test_pipelines_searches_and_clones_work():
     x, y = load_wine(return_X_y=True)
     pipeline = make_pipeline(StandardScaler(), classifier(epochs=20))
     search = GridSearchCV(
@@ -78,23 +78,23 @@ def test_pipelines_searches_and_clones():
     assert search.best_params_["ftnnclassifier__gamma"] == -2
     assert search.best_score_ > 0.9
     assert search.score(x, y) > 0.95
-    found = search.best_estimator_[-1]
-    again = clone(found)
-    assert again.get_params() == found.get_params()
+    model = search.best_estimator_[-1]
+    again = clone(model)
+    assert again.get_params() == model.get_params()
     assert not hasattr(again, "network_")
 
 
 @pytest.mark.slow
-def test_searches_run_in_other_processes():
+def test_searches_can_use_several_processes():
     x, y = iris()
-    given = {"function": ["F03", ftnn.Function("p*sin(q*x)"), ftnn.Mixed(["F03", "F07"])], "gamma": [-1]}
-    alone = GridSearchCV(classifier(epochs=20), given, cv=2, error_score="raise").fit(x, y)
-    both = GridSearchCV(classifier(epochs=20), given, cv=2, error_score="raise", n_jobs=2).fit(x, y)
+    settings = {"function": ["F03", ftnn.Function("p*sin(q*x)"), ftnn.Mixed(["F03", "F07"])], "gamma": [-1]}
+    alone = GridSearchCV(classifier(epochs=20), settings, cv=2, error_score="raise").fit(x, y)
+    both = GridSearchCV(classifier(epochs=20), settings, cv=2, error_score="raise", n_jobs=2).fit(x, y)
     np.testing.assert_allclose(alone.cv_results_["mean_test_score"], both.cv_results_["mean_test_score"])
     assert are_equal(alone.best_estimator_, both.best_estimator_)
 
 
-def test_estimators_that_hold_others_take_it():
+def test_meta_estimators_accept_ftnn_estimators():
     x, y = iris()
     boosted = AdaBoostClassifier(classifier(epochs=10), n_estimators=3, random_state=0).fit(x, y)
     assert boosted.score(x, y) > 0.85
@@ -105,46 +105,46 @@ def test_estimators_that_hold_others_take_it():
 
 
 @pytest.mark.parametrize("function", ["F12", ftnn.Mixed(["F03", "F16"])], ids=str)
-def test_copies_predict_the_same_and_can_learn_on(function: Any):
+def test_copies_predict_the_same_and_can_be_trained_further(function: Any):
     x, y = iris()
-    found = classifier(function=function).fit(x, y)
-    wanted = found.predict_proba(x)
-    for other in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found), copy.copy(found)):
-        np.testing.assert_array_equal(other.predict_proba(x), wanted)
-    other = pickle.loads(pickle.dumps(found)).partial_fit(x, y)
-    assert are_equal(other, found.partial_fit(x, y))
+    model = classifier(function=function).fit(x, y)
+    expected = model.predict_proba(x)
+    for other in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model), copy.copy(model)):
+        np.testing.assert_array_equal(other.predict_proba(x), expected)
+    other = pickle.loads(pickle.dumps(model)).partial_fit(x, y)
+    assert are_equal(other, model.partial_fit(x, y))
 
 
-def test_the_network_is_an_ordinary_one(tmp_path: Any):
+def test_the_trained_network_can_be_saved_and_loaded(tmp_path: Any):
     x, y = iris()
-    found = classifier().fit(x, y)
-    ftnn.save(found.network_, tmp_path / "model.safetensors")
+    model = classifier().fit(x, y)
+    ftnn.save(model.network_, tmp_path / "model.safetensors")
     loaded: Any = ftnn.load(tmp_path / "model.safetensors")
     outputs = loaded(torch.tensor(x, dtype=torch.float32)).detach().numpy()
-    np.testing.assert_allclose(outputs, found.decision_function(x), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(outputs, model.decision_function(x), rtol=1e-4, atol=1e-5)
 
 
-def test_data_frames():
+def test_data_frames_are_accepted():
     x, y = iris()
     frame = pd.DataFrame(x, columns=pd.Index(["a", "b", "c", "d"]))
     labels = pd.Series(np.array(["x", "y", "z"])[y], name="kind")
-    found = classifier().fit(frame, labels)
-    assert list(found.feature_names_in_) == ["a", "b", "c", "d"]
-    np.testing.assert_array_equal(found.predict(frame), classifier().fit(x, labels.to_numpy()).predict(x))
+    model = classifier().fit(frame, labels)
+    assert list(model.feature_names_in_) == ["a", "b", "c", "d"]
+    np.testing.assert_array_equal(model.predict(frame), classifier().fit(x, labels.to_numpy()).predict(x))
     with pytest.raises(ValueError, match="feature names should match"):
-        found.predict(frame[["b", "a", "c", "d"]])
+        model.predict(frame[["b", "a", "c", "d"]])
     with pytest.warns(UserWarning, match="does not have valid feature names"):
-        found.predict(x)
+        model.predict(x)
     for series in (labels.astype("category"), labels.astype("string")):
-        np.testing.assert_array_equal(classifier().fit(frame, series).predict(frame), found.predict(frame))
+        np.testing.assert_array_equal(classifier().fit(frame, series).predict(frame), model.predict(frame))
     numbers = pd.Series(y, dtype="Int64")
-    found, wanted = classifier().fit(frame, numbers), LogisticRegression().fit(frame, numbers)
-    assert found.predict(frame).dtype == wanted.predict(frame).dtype
+    model, expected = classifier().fit(frame, numbers), LogisticRegression().fit(frame, numbers)
+    assert model.predict(frame).dtype == expected.predict(frame).dtype
     both = pd.DataFrame({"one": x[:, 0], "two": x[:, 1] * 3})
     assert regressor().fit(frame, both).predict(frame).shape == (150, 2)
 
 
-def test_arrays_that_cannot_be_written_are_taken():
+def test_read_only_arrays_are_accepted():
     x, y = iris()
     x = np.ascontiguousarray(x, np.float32)
     for array in (x, y):
@@ -153,14 +153,14 @@ def test_arrays_that_cannot_be_written_are_taken():
     classifier(engine="torch").fit(x, y).partial_fit(x, y).predict_proba(x)
 
 
-def test_it_tells_how_it_goes_if_asked():
+def test_verbose_training_prints_progress():
     x, y = iris()
     for verbose in (True, False):
         stream = io.StringIO()
         with redirect_stderr(stream):
             classifier(verbose=verbose, epochs=3, fine_tuning_epochs=0).fit(x, y)
-        told = [line for line in stream.getvalue().splitlines() if line.startswith("layer-wise 1, epoch")]
-        assert len(told) == (3 if verbose else 0)
+        lines = [line for line in stream.getvalue().splitlines() if line.startswith("layer-wise 1, epoch")]
+        assert len(lines) == (3 if verbose else 0)
 
 
 # --- how well ---
@@ -169,14 +169,14 @@ def test_it_tells_how_it_goes_if_asked():
 @pytest.mark.parametrize(
     ("load", "least"), [(load_iris, 0.94), (load_wine, 0.96), (load_breast_cancer, 0.96), (load_digits, 0.96)]
 )
-def test_classifying_well_by_default(load: Any, least: float):
+def test_the_default_classifier_is_accurate(load: Any, least: float):
     x, y = load(return_X_y=True)
     pipeline = make_pipeline(StandardScaler(), FTNNClassifier(random_state=0))
     folds = StratifiedKFold(3, shuffle=True, random_state=0)
     assert cross_val_score(pipeline, x, y, cv=folds, error_score="raise").mean() > least
 
 
-def test_regressing_well_by_default():
+def test_the_default_regressor_is_accurate():
     x, y = load_diabetes(return_X_y=True)
     pipeline = make_pipeline(StandardScaler(), FTNNRegressor(random_state=0))
     assert cross_val_score(pipeline, x, y, cv=3, error_score="raise").mean() > 0.35
@@ -189,7 +189,7 @@ def test_regressing_well_by_default():
 # --- the names ---
 
 
-def test_scikit_learn_is_loaded_only_when_it_is_needed():
+def test_scikit_learn_is_loaded_only_when_needed():
     program = (
         "import sys, ftnn\n"
         "assert {'FTNNClassifier', 'FTNNRegressor', 'estimators', 'nn'} <= set(dir(ftnn))\n"

@@ -1,7 +1,7 @@
 # scikit-learn has no types, and what stubs there are refuse what it accepts.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
 # pyright: reportUnknownLambdaType=false
-"""When training ends, and how it fails."""
+"""Early stopping, and failed training."""
 
 import copy
 import warnings
@@ -23,24 +23,24 @@ from tests.estimators.quick import classifier, diabetes, iris, parameters_of, re
 # --- stopping ---
 
 
-def epoch_of(loss: float, test_accuracy: float, **given: Any) -> Epoch:
+def epoch_of(loss: float, test_accuracy: float, **more: Any) -> Epoch:
     return Epoch(**{"stage": "lwt", "layer": 1, "epoch": 1, "rate": 1.0, "loss": loss, "train_accuracy": 50.0,
-                    "test_accuracy": test_accuracy, "test_loss": 1.0, "seconds": 0.0, **given})  # fmt: skip
+                    "test_accuracy": test_accuracy, "test_loss": 1.0, "seconds": 0.0, **more})  # fmt: skip
 
 
-def test_a_stage_ends_when_nothing_improves_but_not_on_its_first_plateau():
+def test_a_stage_ends_without_improvement_but_not_on_its_first_plateau():
     net = ftnn.nn.Network(2, [3], 2)
     stopping = Stopping(lambda epoch: -epoch.loss, tol=0.1, patience=2, keep_best=False)
     assert not any(stopping(epoch_of(loss, 50), net) for loss in (3.0, 2.99, 3.0, 2.98, 3.0))  # has not begun
     answers = [stopping(epoch_of(loss, 50), net) for loss in (2.0, 1.5, 1.45, 1.3, 1.35, 1.25)]
     assert answers == [False, False, False, False, False, True]
-    # the next stage counts anew, and what was undone does not count
+    # a new stage starts counting from zero, and undone epochs do not count
     assert not stopping(epoch_of(1.2, 50, stage="ft", layer=0), net)
     assert not stopping(epoch_of(9.9, 50, stage="ft", layer=0, undone=True), net)
     assert stopping.scores == [-3.0, -2.99, -3.0, -2.98, -3.0, -2.0, -1.5, -1.45, -1.3, -1.35, -1.25, -1.2]
 
 
-def test_the_best_network_is_remembered_of_the_whole_ones():
+def test_only_complete_networks_are_remembered_as_the_best():
     net = ftnn.nn.Network(2, [3, 3], 2)
     stopping = Stopping(lambda epoch: epoch.test_accuracy or 0, tol=0, patience=9, keep_best=True)
     states: list[Any] = []
@@ -54,70 +54,72 @@ def test_the_best_network_is_remembered_of_the_whole_ones():
 
 @pytest.mark.parametrize("solver", ["layerwise", "joint"])
 @pytest.mark.parametrize("sizes", [(20,), (10, 10)])
-def test_early_stopping_takes_the_parameters_that_validated_best(solver: Any, sizes: Any):
+def test_early_stopping_restores_the_best_validated_parameters(solver: Any, sizes: Any):
     x, y = iris()
     y = np.where(np.random.default_rng(0).random(len(y)) < 0.2, 0, y)  # noise, to be overfitted
-    given = {
+    settings = {
         "hidden_layer_sizes": sizes,
         "solver": solver,
         "gamma": -1,
         "n_iter_no_change": 4,
         "activation": "tanh",
     }
-    found = FTNNClassifier(
-        early_stopping=True, validation_fraction=0.3, epochs=60, random_state=0, **given
+    model = FTNNClassifier(
+        early_stopping=True, validation_fraction=0.3, epochs=60, random_state=0, **settings
     ).fit(x, y)
     samples = Samples(x.astype(np.float32), y, np.ones(len(y))).in_order()
-    _, validation = samples.split(0.3, found._seed, by_class=True)
-    whole = [epoch for epoch in found.history_.epochs if epoch.layer in (0, len(sizes)) and not epoch.undone]
+    _, validation = samples.split(0.3, model._seed, by_class=True)
+    whole = [epoch for epoch in model.history_.epochs if epoch.layer in (0, len(sizes)) and not epoch.undone]
     best = max(epoch.test_accuracy or 0 for epoch in whole) / 100
-    assert found.score(validation.x, validation.y) == pytest.approx(best)
-    assert found.validation_scores_ is not None
-    assert found.validation_scores_ == [
-        pytest.approx((epoch.test_accuracy or 0) / 100) for epoch in found.history_.epochs if not epoch.undone
+    assert model.score(validation.x, validation.y) == pytest.approx(best)
+    assert model.validation_scores_ is not None
+    assert model.validation_scores_ == [
+        pytest.approx((epoch.test_accuracy or 0) / 100) for epoch in model.history_.epochs if not epoch.undone
     ]
-    assert found.best_validation_score_ == pytest.approx(best)
-    first = [epoch for epoch in found.history_.epochs if epoch.layer == found.history_.epochs[0].layer]
+    assert model.best_validation_score_ == pytest.approx(best)
+    first = [epoch for epoch in model.history_.epochs if epoch.layer == model.history_.epochs[0].layer]
     assert len(first) < 60
     assert len(validation) == 45
     assert np.bincount(validation.y).min() >= 9
 
 
-def test_early_stopping_of_a_regressor():
+def test_early_stopping_of_a_regressor_uses_r2():
     x, y = diabetes()
-    found = FTNNRegressor(early_stopping=True, epochs=80, random_state=0, activation="tanh").fit(x, y)
+    model = FTNNRegressor(early_stopping=True, epochs=80, random_state=0, activation="tanh").fit(x, y)
     samples = Samples(x.astype(np.float32), y[:, None], np.ones(len(y))).in_order()
-    scaled = Samples(samples.x, found.target_scaler_.transform(samples.y), samples.weights)
+    scaled = Samples(samples.x, model.target_scaler_.transform(samples.y), samples.weights)
     # Scaling before ordering, as it is done
-    _, validation = scaled.in_order().split(0.1, found._seed, by_class=False)
-    wanted = found.target_scaler_.transform(found.predict(validation.x)[:, None])
-    assert found.best_validation_score_ == pytest.approx(1 - np.mean((wanted - validation.y) ** 2), rel=1e-4)
-    assert found.score(x, y) > 0.4
+    _, validation = scaled.in_order().split(0.1, model._seed, by_class=False)
+    expected = model.target_scaler_.transform(model.predict(validation.x)[:, None])
+    assert model.best_validation_score_ == pytest.approx(
+        1 - np.mean((expected - validation.y) ** 2), rel=1e-4
+    )
+    assert model.score(x, y) > 0.4
 
 
-def test_without_early_stopping_all_samples_are_learned_from():
+def test_without_early_stopping_no_samples_are_held_out():
     x, y = iris()
-    found = classifier().fit(x, y)
-    assert found.validation_scores_ is None
-    assert found.best_validation_score_ is None
-    assert all(epoch.test_accuracy is None for epoch in found.history_.epochs)
-    assert found.n_iter_ == len(found.history_.epochs) <= 7
-    assert found.loss_curve_ == [epoch.loss for epoch in found.history_.epochs if not epoch.undone]
-    assert found.loss_ == found.loss_curve_[-1] == found.history_.loss
+    model = classifier().fit(x, y)
+    assert model.validation_scores_ is None
+    assert model.best_validation_score_ is None
+    assert all(epoch.test_accuracy is None for epoch in model.history_.epochs)
+    assert model.n_iter_ == len(model.history_.epochs) <= 7
+    assert model.loss_curve_ == [epoch.loss for epoch in model.history_.epochs if not epoch.undone]
+    assert model.loss_ == model.loss_curve_[-1] == model.history_.loss
 
 
 def test_training_ends_when_the_loss_no_longer_falls():
     x, y = iris()
-    found = FTNNClassifier(epochs=1000, tol=0.01, n_iter_no_change=3, random_state=0).fit(x, y)
-    assert found.n_iter_ < 300
+    model = FTNNClassifier(epochs=1000, tol=0.01, n_iter_no_change=3, random_state=0).fit(x, y)
+    assert model.n_iter_ < 300
 
 
 def test_early_stopping_with_rare_classes_and_few_samples():
     x, y = np.random.default_rng(0).normal(size=(12, 3)), np.array([0] * 6 + [1] * 5 + [2])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found = classifier(early_stopping=True).fit(x, y)
-    assert len(found.classes_) == 3
+        model = classifier(early_stopping=True).fit(x, y)
+    assert len(model.classes_) == 3
     with pytest.raises(ValueError, match="early_stopping=True needs at least 2 samples"):
         regressor(early_stopping=True).fit(x[:1], [1.0])
 
@@ -130,24 +132,24 @@ def test_a_run_that_diverges_warns_and_leaves_finite_parameters():
     with pytest.warns(
         ConvergenceWarning, match=r"not finite in layer-wise.*Try a smaller gamma: 5;.*StandardScaler"
     ):
-        found = classifier(function="F14", gamma=6, clip=None).fit(x, y)
-    assert found.history_.failed is not None
-    assert all(np.isfinite(array).all() for array in parameters_of(found))
-    assert np.isfinite(found.predict_proba(x)).all()
-    assert set(found.predict(x)) <= set(range(10))
+        model = classifier(function="F14", gamma=6, clip=None).fit(x, y)
+    assert model.history_.failed is not None
+    assert all(np.isfinite(array).all() for array in parameters_of(model))
+    assert np.isfinite(model.predict_proba(x)).all()
+    assert set(model.predict(x)) <= set(range(10))
 
 
-def test_a_diverging_partial_fit_warns_and_goes_back():
+def test_a_diverging_partial_fit_warns_and_restores_parameters():
     x, y = diabetes()
-    found = regressor(clip=None).partial_fit(x, y)
-    before = parameters_of(found)
-    found.set_params(gamma=40)
+    model = regressor(clip=None).partial_fit(x, y)
+    before = parameters_of(model)
+    model.set_params(gamma=40)
     with pytest.warns(ConvergenceWarning, match="not finite in joint training"):
-        found.partial_fit(x, y)
-    assert all(map(np.array_equal, before, parameters_of(found)))
-    found.set_params(gamma=-6).partial_fit(x, y)
-    assert found.history_.failed is None
-    assert found.n_iter_ == 2
+        model.partial_fit(x, y)
+    assert all(map(np.array_equal, before, parameters_of(model)))
+    model.set_params(gamma=-6).partial_fit(x, y)
+    assert model.history_.failed is None
+    assert model.n_iter_ == 2
 
 
 def test_a_run_that_learns_nothing_warns():

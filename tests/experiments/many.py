@@ -1,4 +1,4 @@
-"""A thousand cells whose training is made up, for what has to be quick with many of them."""
+"""A thousand cells with fake training, for tests of speed and of several processes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def cells() -> list[Cell]:
     return [cell(f"F{number:02d}", seed=seed) for seed in range(50) for number in range(1, 21)]
 
 
-class Pretended:
-    """An executor that makes results up, always the same for a stage."""
+class FakeExecutor:
+    """An executor that invents results, always the same for a stage."""
 
     slots = 3
 
@@ -30,12 +30,12 @@ class Pretended:
     def events(self, seconds: float) -> list[Event]:
         jobs, self._jobs = self._jobs, []
         self.ran += [job.task.key for job in jobs]
-        return [_made_up(job) for job in jobs]
+        return [_fake_outcome(job) for job in jobs]
 
     def close(self) -> None: ...
 
 
-def _made_up(job: Job) -> Outcome:
+def _fake_outcome(job: Job) -> Outcome:
     digest = hashlib.sha256(job.task.key.encode()).hexdigest()
     accuracy = 90 + int(digest[:2], 16) / 32
     arrays = {"output.bias": np.zeros(10, np.float32)}

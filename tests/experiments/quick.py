@@ -1,4 +1,4 @@
-"""Cells that take a moment, and ways to run them."""
+"""Cells that train in a moment, and ways to run them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ftnn.experiments.grid.task import AnyTask
 
 
 def cell(function: str = "F03", layers: int = 1, gamma: float = -2, seed: int = 0, **settings: Any) -> Cell:
-    given: dict[str, Any] = {"data": "mnist:200", "width": 8, "epochs": (2, 2), **settings}
-    return Cell(function, "logistic", layers, gamma, seed, **given)
+    settings = {"data": "mnist:200", "width": 8, "epochs": (2, 2), **settings}
+    return Cell(function, "logistic", layers, gamma, seed, **settings)
 
 
 class Inline:
-    """An executor that runs a stage when it is asked what has happened."""
+    """An executor that runs a stage when it is asked for events."""
 
     def __init__(self, slots: int = 1):
         self.slots = slots
@@ -35,16 +35,16 @@ class Inline:
             return []
         job = self.jobs.pop(0)
         self.ran.append(job.task)
-        told: list[Event] = []
-        told.append(job.run(told.append))
-        return told
+        events: list[Event] = []
+        events.append(job.run(events.append))
+        return events
 
     def close(self) -> None:
         self.closed = True
 
 
 class Quiet:
-    """A watcher that keeps what it is told."""
+    """A watcher that records events and prints nothing."""
 
     def __init__(self) -> None:
         self.begun: tuple[list[AnyTask], int, int] | None = None
@@ -70,7 +70,7 @@ def run_inline(cells: Iterable[Cell | PiCell], store: Store) -> Inline:
 
 
 def import_file(store: Store, path: Path) -> tuple[int, int]:
-    """Returns how many rows the file has, and how many were new."""
+    """Returns the number of rows in the file, and how many were new."""
     return import_files(store, [path])[path]
 
 

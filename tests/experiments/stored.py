@@ -1,4 +1,4 @@
-"""Rows for stores, made up: what training would have found is given by the test."""
+"""Fake rows for stores: the test chooses the results of training."""
 
 import json
 from collections.abc import Sequence
@@ -26,18 +26,18 @@ def row(
     alone: float | None = 5.0,
     versions: dict[str, str] | None = None,
 ) -> Row:
-    known = {"ftnn": "0.1.0"} if versions is None else versions
-    return Row(task.key, task, lwt, ft, None, failed, None, seconds, alone, "ab" * 32, known, FINISHED)
+    versions = {"ftnn": "0.1.0"} if versions is None else versions
+    return Row(task.key, task, lwt, ft, None, failed, None, seconds, alone, "ab" * 32, versions, FINISHED)
 
 
-def cell(store: Store, function: str, activation: Any, layers: int, gamma: float, **given: Any) -> None:
-    """Add a cell that is done: `ft`, and what `row` takes; `seed`, `data`, `epochs` and `arrays`."""
-    seed, data = given.pop("seed", 0), given.pop("data", "mnist")
-    arrays = given.pop("arrays", None)
-    epochs = given.pop("epochs", None if arrays is None else [])  # parameters come with epochs
+def cell(store: Store, function: str, activation: Any, layers: int, gamma: float, **values: Any) -> None:
+    """Add a finished cell: `ft` and the other arguments of `row`; `seed`, `data`, `epochs` and `arrays`."""
+    seed, data = values.pop("seed", 0), values.pop("data", "mnist")
+    arrays = values.pop("arrays", None)
+    epochs = values.pop("epochs", None if arrays is None else [])  # parameters need epochs
     task = Cell(function, activation, layers, gamma, seed, data).task()
     blob = None if arrays is None else safetensors.numpy.save(arrays)
-    store.add(row(task, **given), None if epochs is None else json.dumps(epochs), blob)
+    store.add(row(task, **values), None if epochs is None else json.dumps(epochs), blob)
 
 
 def curve(store: Store, hidden: int, pairs: int, accuracies: Sequence[float], seed: int = 0) -> None:
@@ -63,7 +63,7 @@ def epoch(number: int, accuracy: float, *, undone: bool = False) -> dict[str, An
 
 
 def whole_grid(path: Path) -> None:
-    """A store with all 1,080 cells, three seeds at one layer, 12 curves, and functions of one's own."""
+    """A store with all 1,080 cells, three seeds at one layer, 12 curves, and two custom functions."""
     rng = np.random.default_rng(3)
     with Store(path) as store:
         additions: list[tuple[Row, str | None, bytes | None]] = []
@@ -74,10 +74,10 @@ def whole_grid(path: Path) -> None:
                 task = Cell(known.function, activation, known.hidden_layers, float(known.gamma), seed).task()
                 off = round(float(rng.normal(0, 0.5)), 2)  # of 10,000 images
                 if known.ft_accuracy is None or known.lwt_accuracy is None:
-                    made = row(task, None, failed="the loss was not finite in epoch 2 of layer 1")
+                    new = row(task, None, failed="the loss was not finite in epoch 2 of layer 1")
                 else:
-                    made = row(task, min(known.ft_accuracy + off, 99.99), lwt=known.lwt_accuracy + off)
-                additions.append((made, json.dumps([epoch(1, 90.0)]), None))
+                    new = row(task, min(known.ft_accuracy + off, 99.99), lwt=known.lwt_accuracy + off)
+                additions.append((new, json.dumps([epoch(1, 90.0)]), None))
         for text in ("p*tan(q*x + r)", "p*sec(q*x + r) where q in [-10, 10] and r in [-10, 10]"):
             for gamma in range(-5, 1):
                 task = Cell(text, "relu", 1, float(gamma)).task()

@@ -1,4 +1,4 @@
-"""`ftnn reproduce` and `ftnn store`, as a person calls them."""
+"""The commands `ftnn reproduce` and `ftnn store`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUICK = ["--data", "mnist:200", "--width", "8", "--epochs", "2", "--fine-tuning-
 
 @pytest.fixture(autouse=True)
 def inline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No worker processes, and a folder of its own."""
+    """Run stages in this process, in a temporary folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("ftnn.experiments.LocalExecutor", _inline)
 
@@ -33,32 +33,31 @@ def ftnn(*arguments: str) -> Any:
     return CliRunner().invoke(app, list(arguments))
 
 
-def test_one_chain_is_layer_wise_once_and_fine_tuned_three_times() -> None:
+def test_three_depths_share_layer_wise_stages() -> None:
     command = ["reproduce", "mnist", "--layers", "1,5,10", "--functions", "F03", "--activations", "logistic"]
     done = ftnn(*command, "--gammas", "-2", *QUICK)
     assert done.exit_code == 0, done.output
     listed = json.loads(ftnn("store", "list", "--json").stdout)
     assert listed["stages"] == {"lwt": 10, "ft": 3}
     assert [each["hidden_layers"] for each in listed["cells"]] == [1, 5, 10]
-    shown = ftnn("store", "list").stdout
-    assert "10 stages of layer-wise training and 3 of fine-tuning, each once" in shown
+    assert "10 stages of layer-wise training, 3 of fine-tuning" in ftnn("store", "list").stdout
 
 
-def test_results_as_json_are_those_of_fit() -> None:
+def test_json_has_the_results_of_the_cell() -> None:
     done = ftnn(
         *("reproduce", "mnist", "--layers", "2", "--functions", "F12", "--activations", "logistic"),
         *("--gammas", "-2", *QUICK, "--json"),
     )
-    (found,) = json.loads(done.stdout)["cells"]
+    (result,) = json.loads(done.stdout)["cells"]
     chosen = cell("F12", 2)
     with Store("other.sqlite") as store:
         run_inline([chosen], store)
         (row,) = store.rows([chosen.task().key])
-    assert (found["digest"], found["failed"]) == (row.digest, row.failed)
-    assert found["paper_ft_accuracy"] is None
+    assert (result["digest"], result["failed"]) == (row.digest, row.failed)
+    assert result["paper_ft_accuracy"] is None
 
 
-def test_what_the_paper_has_stands_beside() -> None:
+def test_the_papers_results_are_shown_next_to_ours() -> None:
     csv = "hidden_layers,function,activation,gamma,lwt_accuracy,ft_accuracy,seed,seconds,failed,digest\n"
     Path("r.csv").write_text(csv + f"1,F07,logistic,0,98.13,98.11,0,20.5,,{'a' * 64}\n")
     assert "1 rows, 1 of them new" in ftnn("store", "import", "r.csv").stdout
@@ -69,7 +68,7 @@ def test_what_the_paper_has_stands_beside() -> None:
     ]
 
 
-def test_curves_of_pi() -> None:
+def test_curves_of_pi_are_run_listed_and_left_out_of_the_papers_table() -> None:
     done = ftnn("reproduce", "pi", "--hidden", "4", "--pairs", "5,6", "--epochs", "3", "--json")
     curves = json.loads(done.stdout)["curves"]
     assert [(each["pairs"], each["epochs"], each["failed"]) for each in curves] == [
@@ -79,48 +78,48 @@ def test_curves_of_pi() -> None:
     assert ftnn("reproduce", "pi", "--hidden", "4", "--pairs", "5", "--epochs", "3").exit_code == 0
     done = ftnn("store", "export", "p.csv", "--what", "pi")
     assert "0 rows in p.csv" in done.stdout
-    assert "2 stages with other settings than the paper's are not in it" in done.stderr
+    assert "2 stages were left out because their settings differ from the paper's" in done.stderr
 
 
-def test_stages_without_epochs_are_work_of_no_size() -> None:
+def test_stages_without_epochs_can_be_run() -> None:
     command = ["reproduce", "mnist", "--layers", "1,2", "--functions", "F03", "--activations", "logistic"]
     done = ftnn(*command, "--gammas", "-2", *QUICK[:4], "--epochs", "0", "--fine-tuning-epochs", "1")
     assert done.exit_code == 0, done.output
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["reproduce", "mnist", "--functions", "F99"], "'F99' is not in the catalogue"),
         (["reproduce", "mnist", "--gammas", "x"], "'x' is not a number; expected best, all, or numbers"),
         (["reproduce", "mnist", "--gammas", "nan"], "'nan' is not a number"),
         (["reproduce", "mnist", "--layers", "0"], "--layers 0: '0' is not a whole number of 1 or more"),
         (["reproduce", "mnist", "--layers", "1,b"], "--layers 1,b: 'b' is not a whole number"),
-        (["reproduce", "mnist", "--layers", "2"], "set gammas to all"),
+        (["reproduce", "mnist", "--layers", "2"], 'use gammas="all"'),
         (["reproduce", "mnist", "--seeds", "-1"], "'-1' is not a whole number of 0 or more"),
         (["reproduce", "mnist", "--activations", "sigmoid"], "expected logistic, relu, tanh"),
-        (["reproduce", "mnist", "--jobs", "2", "--ray", "auto"], "give one of them"),
+        (["reproduce", "mnist", "--jobs", "2", "--ray", "auto"], "use only one"),
         (["reproduce", "mnist", "--store", "no/a.sqlite"], "does the folder exist"),
         (["reproduce", "mnist", "--data", "cifar"], "mnist:N"),
         (["reproduce", "mnist", "--epochs", "-1"], "a whole number of 0 or more"),
         (["reproduce", "pi", "--hidden", "0"], "1 or more"),
         (["store", "list"], "there is no store ftnn.sqlite"),
         (["store", "export", "a.csv"], "there is no store ftnn.sqlite"),
-        (["store", "import", "no.csv"], "cannot be read"),
+        (["store", "import", "no.csv"], "cannot read"),
     ],
 )
-def test_bad_input_is_told_without_a_traceback(arguments: list[str], said: str) -> None:
+def test_invalid_input_is_reported_without_a_traceback(arguments: list[str], message: str) -> None:
     done = ftnn(*arguments)
     assert done.exit_code == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.output
 
 
-def test_functions_are_told_apart_by_commas_outside_brackets() -> None:
+def test_lists_are_split_at_commas_outside_brackets() -> None:
     assert split("F01, p*max(x, q) where q in [0, 1],F02") == ["F01", "p*max(x, q) where q in [0, 1]", "F02"]
 
 
-def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_message_after_ctrl_c_says_how_to_continue(monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupted(Inline):
         def events(self, seconds: float) -> Any:
             raise KeyboardInterrupt
@@ -131,17 +130,17 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ftnn.experiments.LocalExecutor", interrupted)
     done = ftnn("reproduce", "mnist", "--layers", "1", "--functions", "F03", *QUICK)
     assert done.exit_code == 130
-    assert "the same command goes on from there" in done.stderr
+    assert "the same command continues from there" in done.stderr
 
 
-def test_results_of_an_earlier_version_are_not_shown_but_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_of_an_older_version_are_hidden_and_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     command = ("reproduce", "mnist", "--layers", "1", "--functions", "F03", "--activations", "logistic")
     with monkeypatch.context() as earlier:
         earlier.setattr(FineTuning, "results", 0)
         assert ftnn(*command, "--gammas", "-2", *QUICK).exit_code == 0
     listed = json.loads(ftnn("store", "list", "--json").stdout)
     assert (listed["cells"], listed["stages"], listed["outdated"]) == ([], {"lwt": 1}, 1)
-    assert "1 more of an ftnn that trained otherwise" in ftnn("store", "list").stdout
+    assert "1 more from an older version of ftnn" in ftnn("store", "list").stdout
     assert ftnn(*command, "--gammas", "-2", *QUICK).exit_code == 0
     listed = json.loads(ftnn("store", "list", "--json").stdout)
     assert (len(listed["cells"]), listed["stages"], listed["outdated"]) == (1, {"lwt": 1, "ft": 1}, 1)

@@ -1,4 +1,4 @@
-"""What `ftnn bench` measures: ftnn beside plain torch, in one run, in turns."""
+"""The measurements of `ftnn bench`: ftnn and plain torch, in turns."""
 
 from ftnn.bench._measure import Effort as Effort
 from ftnn.bench._rows import Row as Row

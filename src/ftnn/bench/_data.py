@@ -1,4 +1,4 @@
-"""What the networks are trained on, and in which order: the same for every system."""
+"""The training data and their order, the same for every system."""
 
 from __future__ import annotations
 
@@ -18,32 +18,30 @@ Array = np.ndarray[Any, np.dtype[Any]]
 CLASSES = 10
 
 
-@dataclass(frozen=True, eq=False)  # compared by identity, so that it can be a key
+@dataclass(frozen=True, eq=False)  # hashed by identity
 class Data:
-    """Labelled samples as both worlds want them; made ready before anything is timed."""
+    """Labelled samples, prepared before anything is timed."""
 
     x: Array
     """(samples, in), float32."""
     labels: Array
     """(samples,), int64."""
     order: Array
-    """Fresh random orders of all samples, one behind the other, int64."""
+    """Random permutations of the samples, concatenated, int64."""
 
     @property
     def density(self) -> float:
         return round(np.count_nonzero(self.x) / self.x.size, 3)
 
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """x, labels and order for torch, without a copy."""
+        """x, labels and order as tensors, without copying."""
         return torch.from_numpy(self.x), torch.from_numpy(self.labels), torch.from_numpy(self.order)
 
     def start(self, first: int, steps: int, batch: int) -> int:
-        """Where in the order step `first` begins, if `steps` follow; at the front again when it ends."""
+        """The place in the order where step `first` begins, wrapped so that `steps` mini-batches fit."""
         last = len(self.order) - steps * batch
         if last < 0:
-            raise ValueError(
-                f"{steps} mini-batches of {batch} are more than an order of {len(self.order)} has"
-            )
+            raise ValueError(f"{steps} mini-batches of {batch} do not fit in an order of {len(self.order)}")
         return first * batch % (last + 1)
 
 
@@ -62,12 +60,12 @@ def digits() -> Data:
 
 @cache
 def samples(data: Data) -> Samples:
-    """As the compiled epoch takes them."""
+    """The data for the compiled epoch."""
     return Samples.of(data.x, "float32")
 
 
 def sparse(density: float, inputs: int = 784, count: int = 4096) -> Data:
-    """Made-up images in which every pixel is as likely as any other not to be zero."""
+    """Synthetic images in which each pixel is non-zero with probability `density`."""
     random = np.random.default_rng(0)
     x = random.uniform(0.01, 1, (count, inputs)) * (random.random((count, inputs)) < density)
     return _data(x, random.integers(CLASSES, size=count), 60_000)

@@ -25,8 +25,8 @@ class LayerSize:
 LAYER = LayerSize()
 
 
-def _both_ways(call: Any, module: nn.Module, x: Tensor, error: Tensor) -> Burst:
-    """Forward, then the gradients by x and by all parameters."""
+def _forward_backward(call: Any, module: nn.Module, x: Tensor, error: Tensor) -> Burst:
+    """Forward, then the gradients of x and all parameters."""
     inputs = [x, *module.parameters()]
 
     def burst(first: int, steps: int) -> None:
@@ -37,7 +37,7 @@ def _both_ways(call: Any, module: nn.Module, x: Tensor, error: Tensor) -> Burst:
 
 
 def layer_systems(function: str, size: LayerSize, systems: Systems) -> dict[str, Burst]:
-    """Every system, with an input of its own of the same values."""
+    """Every system, with its own copy of the same input."""
     random = torch.Generator().manual_seed(0)
     x = torch.empty(size.batch, size.inputs).uniform_(0.01, 1, generator=random)  # no zeros
     error = torch.randn(size.batch, size.width, generator=random)
@@ -45,7 +45,7 @@ def layer_systems(function: str, size: LayerSize, systems: Systems) -> dict[str,
     plain = Broadcast(transfer)
 
     def burst(call: Any, module: nn.Module) -> Burst:
-        return _both_ways(call, module, x.clone().requires_grad_(), error)
+        return _forward_backward(call, module, x.clone().requires_grad_(), error)
 
     linear = nn.Linear(size.inputs, size.width)
     bursts = {FTNN: burst(transfer, transfer), LINEAR: burst(linear, linear), EAGER: burst(plain, plain)}
@@ -54,12 +54,7 @@ def layer_systems(function: str, size: LayerSize, systems: Systems) -> dict[str,
     return bursts
 
 
-def layer_rows(
-    function: str,
-    effort: Effort,
-    systems: Systems,
-    size: LayerSize = LAYER,
-) -> Iterator[Row]:
+def layer_rows(function: str, effort: Effort, systems: Systems, size: LayerSize = LAYER) -> Iterator[Row]:
     """Rows of workload B."""
     with threads(None):
         timings = measure(layer_systems(function, size, systems), effort)

@@ -1,18 +1,18 @@
-"""Timing: short bursts, round after round, every system once a round, so that drift hits all alike."""
+"""Timing in short bursts: each round measures every system once, so that drift affects all equally."""
 
 from __future__ import annotations
 
 import gc
 import statistics
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 
 Burst = Callable[[int, int], None]
-"""`burst(first, steps)` does steps number first, first + 1, ... of a task."""
+"""`burst(first, steps)` runs the steps first, first + 1, … of a task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +20,14 @@ class Effort:
     """How long to measure."""
 
     rounds: int = 25
-    """How many bursts of every system, if there is time."""
+    """Bursts per system, if there is time."""
     least_rounds: int = 7
-    """How many even if there is not."""
+    """The minimum number of bursts."""
     burst_seconds: float = 0.05
-    """How long a burst should take; a slow step is a burst by itself."""
+    """The approximate length of a burst; a burst has at least one step."""
     most_steps: int = 200
     task_seconds: float = 10.0
-    """When to stop, for all systems of a task together."""
+    """The time limit for all systems of a task."""
 
 
 FULL = Effort()
@@ -36,7 +36,7 @@ QUICK = Effort(rounds=11, burst_seconds=0.03, task_seconds=4.0)
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Milliseconds per step, one number a round."""
+    """Milliseconds per step, one number per round."""
 
     ms: tuple[float, ...]
 
@@ -58,8 +58,8 @@ class Timing:
 def measure(bursts: Mapping[str, Burst], effort: Effort) -> dict[str, Timing]:
     """Time every system, in turns.
 
-    In a round all systems begin at the same step, so they see the same data. Which of them goes first changes
-    from round to round: who comes second may find data in a cache.
+    In each round, all systems start at the same step, so they see the same data. Their order rotates, because
+    a later system may find the data in a cache.
     """
     steps = {name: _steps_of(burst, effort) for name, burst in bursts.items()}
     longest = max(steps.values())
@@ -70,15 +70,11 @@ def measure(bursts: Mapping[str, Burst], effort: Effort) -> dict[str, Timing]:
         for turn in range(effort.rounds):
             if turn >= effort.least_rounds and time.perf_counter() > deadline:
                 break
-            for name in _rotated(names, turn):
+            start = turn % len(names)
+            for name in (*names[start:], *names[:start]):
                 seconds = _seconds(bursts[name], turn * longest, steps[name])
                 milliseconds[name].append(1e3 * seconds / steps[name])
     return {name: Timing(tuple(ms)) for name, ms in milliseconds.items()}
-
-
-def _rotated(names: Sequence[str], turn: int) -> list[str]:
-    start = turn % len(names)
-    return [*names[start:], *names[:start]]
 
 
 def _seconds(burst: Burst, first: int, steps: int) -> float:
@@ -88,7 +84,7 @@ def _seconds(burst: Burst, first: int, steps: int) -> float:
 
 
 def _steps_of(burst: Burst, effort: Effort) -> int:
-    """Warm a system up (it compiles, it fills its caches), and find how many steps make a burst."""
+    """Warm a system up (compilation, caches), and choose the number of steps per burst."""
     burst(0, 2)
     once = _seconds(burst, 0, 1)
     if 5 * once < effort.burst_seconds:
@@ -98,7 +94,7 @@ def _steps_of(burst: Burst, effort: Effort) -> int:
 
 @contextmanager
 def threads(count: int | None) -> Generator[None]:
-    """As many threads as `count` for torch, and so for ftnn; None leaves all. Restored afterwards."""
+    """Let torch and ftnn use `count` threads; None leaves their number unchanged."""
     before = torch.get_num_threads()
     torch.set_num_threads(before if count is None else count)
     try:

@@ -24,7 +24,7 @@ from ftnn.training.compiled.sequence import CompiledMemoryNetwork
 DIGITS = 10
 RATE = 2.0**-4
 LONGEST = 2.0
-"""An eager epoch of more seconds than this is measured in part and scaled up."""
+"""Seconds; a longer eager epoch is measured in part and scaled up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class _Task:
     x: Tensor
     """(pairs, 10): the digits, one-hot."""
     labels: Tensor
-    """(pairs,): each one's successor."""
+    """(pairs,): the next digit."""
 
 
 def _task(size: MemorySize) -> _Task:
@@ -71,7 +71,7 @@ def compiled_epochs(task: _Task) -> Burst:
 
 
 class _EagerMemory(nn.Module):
-    """The memory function as a person writes it: x is (in,), the signals it remembers are (in, units)."""
+    """The memory function in plain torch: x is (in,), the remembered signals are (in, units)."""
 
     def __init__(self, task: _Task):
         super().__init__()
@@ -104,7 +104,7 @@ def eager_epochs(task: _Task, pairs: int) -> Burst:
 
 
 def _measurable(task: _Task, pairs: int) -> int:
-    """How many pairs the eager loop is measured on: all, unless that would take too long."""
+    """The number of pairs for the eager loop: all, unless that would take too long."""
     few = min(pairs, 20)
     trial = eager_epochs(task, few)
     trial(0, 1)
@@ -114,13 +114,8 @@ def _measurable(task: _Task, pairs: int) -> int:
     return pairs if per_pair * pairs <= LONGEST else max(few, int(LONGEST / per_pair))
 
 
-def memory_rows(
-    function: str,
-    effort: Effort,
-    systems: Systems,
-    size: MemorySize = MEMORY,
-) -> Iterator[Row]:
-    """Rows of workload C, whose one function is the memory function; `ms` is of an epoch."""
+def memory_rows(function: str, effort: Effort, systems: Systems, size: MemorySize = MEMORY) -> Iterator[Row]:
+    """Rows of workload C, which has only the memory function; `ms` is for an epoch."""
     with threads(1):
         task = _task(size)
         part = _measurable(task, size.pairs)

@@ -1,7 +1,7 @@
-"""Workload D: what one layer takes beyond its inputs, parameters, outputs and gradients, in a fresh process.
+"""Workload D: a layer's memory beyond its inputs, parameters, outputs and gradients, in a fresh process.
 
-The process warms everything up on a small layer (compiled kernels, threads, their stacks), makes the large
-one and its input, notes what it holds, resets the kernel's high-water mark, runs both passes, and reads it.
+The process warms up on a small layer (compiled kernels, threads, stacks), creates the large layer and its
+input, notes its memory, resets the high-water mark, runs both passes, and reads the mark.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ RESET_PEAK = "5"  # see proc(5)
 @dataclass(frozen=True, slots=True)
 class PeakSize:
     features: int = 1024
-    """Inputs, and as many outputs."""
+    """The number of inputs, and of outputs."""
     batch: int = 1024
     eager_batch: int = 32
-    """Of the plain formula: its arrays grow with the batch, and at 1024 they would take tens of GiB."""
+    """For the plain formula, whose arrays grow with the batch: 1024 would take tens of GiB."""
 
 
 PEAK = PeakSize()
 
 
 def is_available() -> bool:
-    """Whether this system says what a process holds, and at most held. Linux does."""
+    """Whether the system reports the current and peak memory of a process, as Linux does."""
     return STATUS.exists() and CLEAR.exists()
 
 
-def _held(name: str) -> int:
+def _memory(name: str) -> int:
     """VmRSS or VmHWM, in bytes."""
     match = re.search(rf"^{name}:\s+(\d+) kB$", STATUS.read_text("ascii"), re.MULTILINE)
     if match is None:
-        raise FtnnError(f"{STATUS} does not say {name}")
+        raise FtnnError(f"{STATUS} has no {name}")
     return 1024 * int(match[1])
 
 
 def _pass(module: nn.Module, x: Tensor, error: Tensor) -> list[Tensor]:
-    """The outputs and the gradients, all held."""
+    """The outputs and all gradients."""
     out: Tensor = module(x)
     return [out, *torch.autograd.grad(out, [x, *module.parameters()], error)]
 
@@ -70,14 +70,14 @@ def _layer_and_data(
 
 
 def extra_bytes(system: str, function: str, features: int, batch: int) -> int:
-    """In this process, which should be a fresh one."""
+    """The extra memory in this process, which should be fresh."""
     for _ in range(3):
         _pass(*_layer_and_data(system, function, 96, 96))
     task = _layer_and_data(system, function, features, batch)
-    before = _held("VmRSS")
+    before = _memory("VmRSS")
     CLEAR.write_text(RESET_PEAK)
     results = _pass(*task)
-    peak = _held("VmHWM")
+    peak = _memory("VmHWM")
     return peak - before - sum(r.numel() * r.element_size() for r in results)
 
 
@@ -89,22 +89,17 @@ print(extra_bytes(*json.loads(sys.argv[1])))
 
 
 def _in_a_fresh_process(*task: Any) -> float:
-    """`extra_bytes` of a task, in MiB."""
+    """`extra_bytes`, in MiB."""
     done = subprocess.run(
         [sys.executable, "-c", _CODE, json.dumps(task)], capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise FtnnError(f"the process that measures memory failed:\n{done.stderr.strip()}")
+        raise FtnnError(f"measuring memory failed:\n{done.stderr.strip()}")
     return int(done.stdout) / MIB
 
 
-def peak_rows(
-    function: str,
-    effort: Effort,
-    systems: Systems,
-    size: PeakSize = PEAK,
-) -> Iterator[Row]:
-    """Rows of workload D: `mib`, and no times. Nothing where the system does not say what a process holds."""
+def peak_rows(function: str, effort: Effort, systems: Systems, size: PeakSize = PEAK) -> Iterator[Row]:
+    """Rows of workload D, with `mib` instead of times; none if the system does not report memory."""
     if not is_available():
         return
     for system in (FTNN, EAGER):

@@ -1,4 +1,4 @@
-"""What a benchmark yields: one row per measurement, as plain data."""
+"""The results: one row per measurement, as plain data."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ftnn.bench._measure import Timing
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One system at one task. Times are of a mini-batch, a layer's two passes, or (workload C) an epoch."""
+    """One system on one task. Times are per mini-batch, per forward and backward pass, or per epoch (C)."""
 
     workload: str
     function: str
     system: str
     ms: float | None
-    """The median; None where time is not what is measured."""
+    """The median; None if time is not measured."""
     times_mlp: float | None
-    """`ms` over that of the plain torch network or layer beside it; None where there is none."""
+    """`ms` relative to the plain torch network or layer; None if there is none."""
     low_ms: float | None = None
     """The lower quartile of the repetitions."""
     high_ms: float | None = None
@@ -29,21 +29,21 @@ class Row:
     """Extra peak memory, in MiB (workload D)."""
     batch: int | None = None
     width: int | None = None
-    """The outputs of the layer that is compared."""
+    """The number of outputs of the layer."""
     density: float | None = None
-    """The share of the inputs that are not zero."""
+    """The fraction of non-zero inputs."""
     note: str = ""
 
     @property
     def task(self) -> tuple[str, str, int | None, int | None, float | None]:
-        """What the systems are compared at: rows with the same task stand side by side."""
+        """The key of a task: systems are compared within a task."""
         return self.workload, self.function, self.batch, self.width, self.density
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: what every row has, None or not, and the rest only where it says something."""
-        every = ("workload", "function", "system", "ms", "times_mlp")
+        """For JSON: the five main fields, and the others if they have a value."""
+        main = ("workload", "function", "system", "ms", "times_mlp")
         return {
-            name: value for name, value in asdict(self).items() if name in every or value not in (None, "")
+            name: value for name, value in asdict(self).items() if name in main or value not in (None, "")
         }
 
 
@@ -58,7 +58,7 @@ def timed(
     density: float | None = None,
     notes: Mapping[str, str] | None = None,
 ) -> Iterator[Row]:
-    """A row for each system; the ratio is one of medians, so that it can be checked from the rows."""
+    """A row per system. Ratios are of medians, so they can be verified from the rows."""
     unit = timings[yardstick].median if yardstick is not None else None
     for system, timing in timings.items():
         low, high = timing.quartiles
@@ -79,5 +79,5 @@ def timed(
 
 
 def _rounded(value: float) -> float:
-    """To four digits: more than the spread allows."""
+    """To four digits, which is finer than the spread."""
     return float(f"{value:.4g}")

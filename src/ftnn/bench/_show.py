@@ -1,4 +1,4 @@
-"""Rows for people: ratios first, then milliseconds, then the others; and a bar for each function."""
+"""Rows as tables (ratios, milliseconds, other systems) and as bar charts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ftnn.bench._workloads import WORKLOADS, Workload
 from ftnn.formula import catalogue
 
 BAR = 40
-"""Columns of the longest bar."""
+"""The width of the longest bar."""
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _SETTINGS = ("batch", "width", "density")
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table as texts, for a terminal or for Markdown."""
+    """A table as text, for a terminal or for Markdown."""
 
     header: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
@@ -39,7 +39,7 @@ def by_workload(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def _by_task(rows: Iterable[Row]) -> list[dict[str, Row]]:
-    """The systems' rows by name, for each task."""
+    """For each task, the rows by system."""
     tasks: dict[object, dict[str, Row]] = {}
     for row in rows:
         tasks.setdefault(row.task, {})[row.system] = row
@@ -47,12 +47,12 @@ def _by_task(rows: Iterable[Row]) -> list[dict[str, Row]]:
 
 
 def _varying(rows: Sequence[Row]) -> list[str]:
-    """The settings that tell tasks apart."""
+    """The settings that differ between tasks."""
     return [name for name in _SETTINGS if len({getattr(row, name) for row in rows}) > 1]
 
 
 def grid(workload: Workload, rows: Sequence[Row]) -> Grid:
-    """The rows of one workload, a line for each task."""
+    """The rows of one workload, one line per task."""
     systems = [name for name in TITLES if any(row.system == name for row in rows)]
     others = [name for name in systems if name not in (FTNN, workload.yardstick)]
     settings, yardstick = _varying(rows), workload.yardstick
@@ -79,14 +79,14 @@ def _cost(row: Row | None) -> float | None:
 
 
 def _number(value: float | None) -> str:
-    """Three digits, without exponents."""
+    """About three digits, without an exponent."""
     if value is None:
         return ""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
 def _measured(row: Row | None) -> str:
-    """The median, with the quartiles where there are any."""
+    """The median, with quartiles if known."""
     cost = _cost(row)
     if row is None or cost is None:
         return ""
@@ -95,32 +95,32 @@ def _measured(row: Row | None) -> str:
 
 
 def _compared(own: Row, other: Row | None) -> str:
-    """How many times ftnn's cost another system's is, and that cost."""
-    mine, theirs = _cost(own), _cost(other)
-    if other is None or mine is None or theirs is None:
+    """Another system's cost: relative to ftnn's, and absolute."""
+    ours, theirs = _cost(own), _cost(other)
+    if other is None or ours is None or theirs is None:
         return ""
-    times = f"{_number(theirs / mine)} × " if mine > 0 else ""
+    times = f"{_number(theirs / ours)} × " if ours > 0 else ""
     return f"{times}({_number(theirs)}{'*' if other.note else ''})"
 
 
 def remarks(rows: Iterable[Row]) -> list[str]:
-    """What the stars in a table stand for."""
+    """The footnotes of a table."""
     return sorted({f"* {TITLES[row.system]}: {row.note}" for row in rows if row.note})
 
 
 def table(workload: Workload, rows: Sequence[Row]) -> Table:
     """For a terminal."""
     cells = grid(workload, rows)
-    shown = Table(box=None, pad_edge=False)
+    result = Table(box=None, pad_edge=False)
     for n, name in enumerate(cells.header):
-        shown.add_column(name, justify="left" if n < 2 else "right", style="bold" if "×" in name else "")
+        result.add_column(name, justify="left" if n < 2 else "right", style="bold" if "×" in name else "")
     for line in cells.lines:
-        shown.add_row(*map(Text, line))  # as texts: brackets would be markup
-    return shown
+        result.add_row(*map(Text, line))  # not str, in which brackets are markup
+    return result
 
 
 def chart(workload: Workload, rows: Sequence[Row]) -> list[str]:
-    """A bar for each task's ratio to the yardstick, and a mark at 1; empty where there is no yardstick."""
+    """A bar per task for its ratio to the yardstick, with a mark at 1; empty without a yardstick."""
     settings = _varying(rows)
     bars = [row for row in rows if row.system == FTNN and row.times_mlp is not None]
     if workload.yardstick is None or not bars:
@@ -139,7 +139,7 @@ def chart(workload: Workload, rows: Sequence[Row]) -> list[str]:
 
 
 def _bar(share: float, mark: int) -> str:
-    """`share` of the longest bar, to an eighth of a column, with a line at column `mark`."""
+    """A bar of `share` of the full width, to an eighth of a column, with a line at column `mark`."""
     eighths = round(8 * BAR * share)
     cells = list("█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()) + [" "] * (BAR + 1)
     if cells[mark] == " ":
@@ -169,7 +169,7 @@ def _markdown_table(cells: Grid) -> str:
 
 
 def machine() -> str:
-    """What it was measured on."""
+    """A description of this machine."""
     versions = f"torch {torch.__version__}, Python {platform.python_version()}"
     return f"{_processor()}, {torch.get_num_threads()} threads; {versions}."
 

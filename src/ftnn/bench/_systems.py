@@ -1,4 +1,4 @@
-"""The systems that are compared, as far as this machine has them."""
+"""The systems to compare, if this machine has them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Systems:
-    """Which of the optional systems take part."""
+    """Which optional systems to include."""
 
     compile: bool = True
     pykan: bool = True
@@ -43,55 +43,54 @@ class Systems:
 ALL = Systems()
 
 
-def present(asked: Systems) -> tuple[Systems, list[str]]:
-    """Those that can run here, and a sentence about each that cannot."""
+def present(requested: Systems) -> tuple[Systems, list[str]]:
+    """The requested systems that can run here, and a note about each that cannot."""
     notes: list[str] = []
     has_pykan = find_spec("kan") is not None
-    if asked.compile and not has_compiler():
-        notes.append("torch.compile is left out: it needs a C++ compiler, and there is none on the path.")
-    if asked.pykan and not has_pykan:
+    if requested.compile and not has_compiler():
+        notes.append("torch.compile is left out: it needs a C++ compiler.")
+    if requested.pykan and not has_pykan:
         notes.append("pykan is left out: it is not installed.")
-    return Systems(asked.compile and has_compiler(), asked.pykan and has_pykan), notes
+    return Systems(requested.compile and has_compiler(), requested.pykan and has_pykan), notes
 
 
 def has_compiler() -> bool:
-    """Whether torch.compile finds what it compiles with."""
+    """Whether torch.compile can find a compiler."""
     return any(shutil.which(name) for name in (os.environ.get("CXX") or "g++", "g++", "clang++"))
 
 
 def compiled(module: nn.Module) -> Any:
-    """A module through torch.compile, for one size of mini-batch. What it compiles comes in the warm-up."""
-    # All formulas share the code of one module, and dynamo gives up on code that it has compiled eight times.
+    """A module through torch.compile, for a fixed batch size. It compiles during the warm-up."""
+    # All formulas share the code of one class, and dynamo gives up after compiling code eight times.
     torch._dynamo.reset()  # pyright: ignore[reportPrivateUsage]
     return torch.compile(module, fullgraph=True, dynamic=False)
 
 
 def mlp(inputs: int, width: int, outputs: int) -> nn.Sequential:
-    """The yardstick: a plain network of weights."""
+    """The yardstick: an ordinary network."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return nn.Sequential(nn.Linear(inputs, width), nn.Sigmoid(), nn.Linear(width, outputs))
 
 
 def ftnn_network(function: str, inputs: int, width: int, outputs: int) -> nn.Sequential:
-    """The same with ftnn's layer in front."""
-    return _with(layer(function, inputs, width), mlp(inputs, width, outputs))
+    """The same with ftnn's layer first."""
+    return _replace_first(layer(function, inputs, width), mlp(inputs, width, outputs))
 
 
 def broadcast_network(function: str, inputs: int, width: int, outputs: int) -> nn.Sequential:
-    """The same with the formula in plain torch in front."""
-    return _with(Broadcast(layer(function, inputs, width)), mlp(inputs, width, outputs))
+    """The same with the formula in plain torch first."""
+    return _replace_first(Broadcast(layer(function, inputs, width)), mlp(inputs, width, outputs))
 
 
-def _with(first: nn.Module, network: nn.Sequential) -> nn.Sequential:
-    """A network with another first layer."""
+def _replace_first(first: nn.Module, network: nn.Sequential) -> nn.Sequential:
     _, *rest = network
     return nn.Sequential(first, *rest)
 
 
 @cache
 def kan(inputs: int, width: int, outputs: int) -> nn.Module:
-    """pykan's network of this size, at its defaults and in its speed mode; the same beside every function."""
-    with torch.random.fork_rng():  # it sets the seed of everything
+    """pykan's network of this size with its defaults, in speed mode; shared by all functions."""
+    with torch.random.fork_rng():  # it sets all seeds
         network = importlib.import_module("kan").KAN(width=[inputs, width, outputs], auto_save=False)
     return network.speed() or network

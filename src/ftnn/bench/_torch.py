@@ -1,7 +1,7 @@
-"""The catalogue as a person would write it in plain torch, with the layer around it."""
+"""The catalogue in plain torch, and a layer of it."""
 
 # pyright: reportUnknownLambdaType=false
-# Lambdas have no room for types: all their arguments are tensors.
+# Lambdas cannot be annotated: all their arguments are tensors.
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from ftnn.formula import catalogue, name_of
 from ftnn.nn import Transfer
 
-# Of x, then the parameters and the constant in the catalogue's order. Written out by hand: they must owe
-# nothing to ftnn, and torch.compile cannot follow how ftnn evaluates an expression. A test holds them right.
+# Arguments: x, then parameters and constants in the catalogue's order. Written by hand, to be independent of
+# ftnn and because torch.compile cannot trace ftnn's evaluation. A test compares them with the catalogue.
 FORMULAS: dict[str, Callable[..., Tensor]] = {
     "F01": lambda x, p: p**2 * x,
     "F02": lambda x, p: p**3 * x,
@@ -22,7 +22,7 @@ FORMULAS: dict[str, Callable[..., Tensor]] = {
     "F04": lambda x, p, q, r: p * x**3 + q * x**2 + r * x,
     "F05": lambda x, p, q: p * torch.exp(q * x),
     "F06": lambda x, p, u: torch.relu(p) * u * x,
-    "F07": lambda x, p, u: torch.relu(p) * u * x,  # not F07's decreed slope, which would cost no more
+    "F07": lambda x, p, u: torch.relu(p) * u * x,  # without F07's surrogate gradient, which costs no more
     "F08": lambda x, p, q, u: torch.relu(p * x + q) * u,
     "F09": lambda x, p, q, r: p * torch.relu(q * x + r),
     "F10": lambda x, p, q, u: torch.sigmoid(p * x + q) * u,
@@ -41,14 +41,14 @@ FUNCTIONS = tuple(FORMULAS)
 
 
 class Broadcast(nn.Module):
-    """A layer of functions in plain torch: the values in a (batch, in, out) array, then their sum."""
+    """A layer of functions in plain torch: a (batch, in, out) array of values, then their sum."""
 
     def __init__(self, like: Transfer):
-        """With copies of the parameters and constants of a layer whose function is in the catalogue."""
+        """Copies the parameters and constants of a layer of a catalogue function."""
         super().__init__()
         name = name_of(like.function)
         if name not in FORMULAS:
-            raise ValueError(f"{like.function.formula!r} is not written out in plain torch")
+            raise ValueError(f"{like.function.formula!r} is not available in plain torch")
         self._formula = FORMULAS[name]
         self.matrices = nn.ParameterList(m.detach().clone() for m in like.theta.tensors())
         for n, constant in enumerate(like.constants.tensors()):
@@ -63,7 +63,7 @@ class Broadcast(nn.Module):
 
 
 def layer(function: str, inputs: int, outputs: int, seed: int = 0) -> Transfer:
-    """ftnn's layer of a catalogue function, drawn from a seed."""
+    """ftnn's layer of a catalogue function, initialised from a seed."""
     transfer = Transfer(inputs, outputs, catalogue[function])
     transfer.reset_parameters(torch.Generator().manual_seed(seed))
     return transfer

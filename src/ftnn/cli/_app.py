@@ -1,4 +1,4 @@
-"""The command itself."""
+"""The application that all commands belong to."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from typer.core import TyperGroup
 
 from ftnn import __version__
 from ftnn.cli._screen import fail, say, streams
-from ftnn.errors import FtnnError
+from ftnn.errors import FtnnError, InterruptedByUserError
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
-"""An option of every command that prints a result."""
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+"""The option of every command that prints a result."""
 
 
 class Commands(TyperGroup):
-    """Our own errors are for people: the message, and no traceback."""
+    """Prints ftnn's own errors without a traceback."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        with streams():
-            return super().main(*args, **options)
+        try:
+            with streams():
+                return super().main(*args, **options)
+        except KeyboardInterrupt:  # outside of `invoke`
+            raise SystemExit(130) from None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """An empty value is a mistake, such as that of a script whose variable is not set: `--out "$DIR"`."""
+        """Refuse empty values: they are mistakes, such as `--out "$DIR"` with an unset variable."""
         before = args[: args.index("--")] if "--" in args else args
         empty = [option for option, value in pairwise(before) if option.startswith("--") and value == ""]
         for option in (*empty, *(arg[:-1] for arg in before if arg.startswith("--") and arg.endswith("="))):
@@ -36,22 +39,24 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except FtnnError as error:
             fail(error)
+        except KeyboardInterrupt:
+            fail(InterruptedByUserError("interrupted"))
 
 
 EXAMPLES = """\
 [bold]Examples[/bold]
 
-[cyan]ftnn functions[/cyan]   the catalogue
+[cyan]ftnn functions[/cyan]   list the catalogue
 
-[cyan]ftnn functions F12[/cyan]   one function of it, explained
+[cyan]ftnn functions F12[/cyan]   explain one function
 
-[cyan]ftnn functions "p*tan(q*x + r)"[/cyan]   a formula of your own
+[cyan]ftnn functions "p*tan(q*x + r)"[/cyan]   explain your own formula
 
 [cyan]ftnn train --function F12 --activation tanh --gamma -4[/cyan]   train on MNIST
 
-[cyan]ftnn train --data iris.csv --target species --gamma -2 --out iris[/cyan]   on a table of yours
+[cyan]ftnn train --data iris.csv --target species --gamma -2 --out iris[/cyan]   on a table
 
-[cyan]ftnn inspect iris --data iris.csv --plot iris.png[/cyan]   look inside what was learned
+[cyan]ftnn inspect iris --data iris.csv --plot iris.png[/cyan]   inspect the model
 """
 
 app = typer.Typer(
@@ -65,8 +70,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(requested: bool) -> None:
+    if requested:
         say(f"ftnn {__version__}")
         raise typer.Exit
 
@@ -75,7 +80,7 @@ def _show_version(asked: bool) -> None:
 def main(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave."),
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
     """Networks in which every connection is a trainable function instead of a weight."""

@@ -18,25 +18,25 @@ def bench(
         list[str] | None,
         typer.Option(
             metavar="NAME,…",
-            help="A: a training step. B: a dense layer. C: the memory function. D: memory. "
-            "E: a PyTorch loop. growth: over batch, width and density. May be repeated. Default: all.",
+            help="A: training step. B: dense layer. C: memory function. D: peak memory. E: PyTorch loop. "
+            "growth: effect of batch size, width and density. Can be repeated. Default: all.",
         ),
     ] = None,
     functions: Annotated[
         str | None,
-        typer.Option(metavar="F03,F12,…", help="What to measure, if not each workload's own choice."),
+        typer.Option(metavar="F03,F12,…", help="Functions to measure. Default: depends on the workload."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A with five functions, in under a minute.")] = False,
-    compile: Annotated[
-        bool, typer.Option("--compile/--no-compile", help="Whether torch.compile takes part.")
-    ] = True,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Only workload A with five functions, in under a minute.")
+    ] = False,
+    compile: Annotated[bool, typer.Option("--compile/--no-compile", help="Include torch.compile.")] = True,
     markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the tables here as Markdown too.")
+        Path | None, typer.Option(metavar="FILE", help="Also write the tables to this file, as Markdown.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure functions beside weights: ratios to a torch MLP, and to the same formulas in plain torch."""
-    from ftnn import bench  # only now: it loads compilers and data
+    """Compare the speed of ftnn with a torch MLP, and with the same formulas in plain torch."""
+    from ftnn import bench  # here because it loads compilers and data
 
     choice, notes = bench.choose(
         [name for value in workload or () for name in names("--workload", value)],
@@ -45,7 +45,7 @@ def bench(
         compile=compile,
     )
     for line in (bench.machine(), *(notes if as_json else ())):
-        say(line, beside=True)
+        say(line, to_stderr=True)
     with showing() as show_current:
         rows = list(bench.run(choice, show_current))
     if markdown is not None:

@@ -1,4 +1,4 @@
-"""Cells of MNIST grids beside the paper's: as a table, and as JSON."""
+"""Cells of MNIST grids next to the paper's, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from ftnn.experiments import Cell
 from ftnn.experiments.grid.rows import Row
 
 _MANY = 100  # rows
-_LEFT = ("function", "activation", "")  # columns
+_LEFT_ALIGNED = ("function", "activation", "")
 _PLACE = ("function", "activation", "layers", "γ", "seed")
 _NAMES = (*_PLACE, "LWT", "FT", "paper's LWT", "paper's FT", "seconds", "")
 
 
 @dataclass(frozen=True)
 class Line:
-    """A cell beside the paper's."""
+    """A cell and the paper's results for it."""
 
     cell: Cell
     row: Row
 
     @property
     def place(self) -> tuple[str, str, int, float]:
-        """By which a list is sorted."""
+        """The key that lists are sorted by."""
         cell = self.cell
         return cell.function, cell.activation, cell.hidden_layers, -cell.gamma
 
     @property
     def accuracies(self) -> tuple[float | None, float | None]:
-        """Layer-wise and fine-tuned; None where it failed."""
+        """After layer-wise training and after fine-tuning; None if it failed."""
         return (None, None) if self.row.failed else (self.row.lwt_accuracy, self.row.ft_accuracy)
 
     @property
     def paper(self) -> tuple[float | None, float | None] | None:
-        """The paper's accuracies, None where it failed; None as a whole where the paper has no such cell."""
+        """The paper's accuracies, each None if it failed; None if the paper does not have this cell."""
         cell = self.cell
-        if not cell.is_papers:
+        if not cell.matches_paper:
             return None
         return paper_accuracies(cell.function, cell.activation, cell.hidden_layers, cell.gamma)
 
@@ -79,12 +79,12 @@ def show_lines(lines: Sequence[Line]) -> None:
 
 
 def _print_aligned(rows: list[tuple[str, ...]]) -> None:
-    """A long table at once: Rich takes a second for a thousand rows."""
-    whole = [_NAMES, *rows]
-    widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
-    for row in whole:
+    """Print a long table: Rich would take a second for a thousand rows."""
+    lines = [_NAMES, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for row in lines:
         parts = [
-            cell.ljust(width) if name in _LEFT else cell.rjust(width)
+            cell.ljust(width) if name in _LEFT_ALIGNED else cell.rjust(width)
             for name, cell, width in zip(_NAMES, row, widths, strict=True)
         ]
         say("  ".join(parts).rstrip())
@@ -93,7 +93,7 @@ def _print_aligned(rows: list[tuple[str, ...]]) -> None:
 def table_of(*names: str) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in names:
-        table.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=bool(name))
+        table.add_column(name, justify="left" if name in _LEFT_ALIGNED else "right", no_wrap=bool(name))
     return table
 
 

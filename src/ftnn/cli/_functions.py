@@ -19,11 +19,11 @@ from ftnn.formula._plan import Plan
 
 _CAUTIONS = ("pole", "jump", "overflow", "sleep", "dead", "can die")
 _MORE = """
-[cyan]ftnn functions "p*exp(q*x)" --init q=-40,40 --x 0 10[/cyan]   other ranges
+[cyan]ftnn functions "p*exp(q*x)" --init q=-40,40 --x 0 10[/cyan]   with other ranges
 
-[cyan]ftnn functions "rect(p*x + q)*u" --constant u=-1,1[/cyan]   u is not trained
+[cyan]ftnn functions "rect(p*x + q)*u" --constant u=-1,1[/cyan]   with a constant u
 
-[cyan]ftnn functions -- "-p*x"[/cyan]   a formula that begins with a minus
+[cyan]ftnn functions -- "-p*x"[/cyan]   a formula that starts with a minus
 """
 
 
@@ -32,28 +32,28 @@ def functions(
     function: Annotated[
         str | None,
         typer.Argument(
-            metavar="FUNCTION", help="A name of the catalogue or a formula. Without it: the catalogue."
+            metavar="FUNCTION", help="A catalogue name or a formula. Default: list the catalogue."
         ),
     ] = None,
     x: Annotated[
-        tuple[float, float], typer.Option(metavar="LOW HIGH", help="The range of inputs to look at.")
+        tuple[float, float], typer.Option(metavar="LOW HIGH", help="The range of inputs to examine.")
     ] = (-1.0, 1.0),
     init: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=LOW,HIGH", help="Where a parameter starts, if not in ±0.1. May be repeated."
+            metavar="NAME=LOW,HIGH", help="Initial range of a parameter. Default: ±0.1. Can be repeated."
         ),
     ] = None,
     constant: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE,…", help="What a constant is drawn from. May be repeated."),
+        typer.Option(metavar="NAME=VALUE,…", help="Values that a constant is drawn from. Can be repeated."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the catalogue of functions, or explain one: derivatives, computation, and what to beware of."""
+    """List the catalogue, or explain a function: its derivatives, how it is computed, and its pitfalls."""
     if function is None:
         if init or constant:
-            raise typer.BadParameter("--init and --constant belong to a formula, and none was given")
+            raise typer.BadParameter("--init and --constant need a function")
         show_json({"functions": list(map(_entry, catalogue))}) if as_json else show(_catalogue_table())
         return
     explained = _function(function, _numbers("--init", init), _numbers("--constant", constant)).explain(x)
@@ -61,7 +61,7 @@ def functions(
 
 
 def _function(text: str, init: Mapping[str, list[float]], constants: Mapping[str, list[float]]) -> Function:
-    """The function that the arguments describe; those of the catalogue may be given other ranges."""
+    """The function, with other ranges or constants than the catalogue's if given."""
     if not init and not constants:
         return as_function(text)
     if text not in catalogue:
@@ -77,7 +77,7 @@ def _numbers(option: str, values: list[str] | None) -> dict[str, list[float]]:
     for value in values or ():
         name, equals, numbers = value.partition("=")
         if name.strip() in parsed:
-            raise typer.BadParameter(f"{name.strip()!r} was given twice", param_hint=option)
+            raise typer.BadParameter(f"{name.strip()!r} is given twice", param_hint=option)
         try:
             parsed[name.strip()] = [float(number) for number in numbers.split(",")]
         except ValueError:
@@ -153,7 +153,7 @@ def _explained(explained: Explanation) -> dict[str, Any]:
         "overflow": explained.overflows
         and {
             "example": explained.overflows[0],
-            # JSON has no infinity: null is what float64 cannot hold either.
+            # JSON has no infinity: null means that it overflows even float64.
             "largest": explained.overflows[1] if math.isfinite(explained.overflows[1]) else None,
         },
         "sleeps": explained.sleeps,

@@ -29,27 +29,27 @@ _PLOT_FORMATS = ("pdf", "png", "svg")
 def inspect(
     model: Annotated[
         Path,
-        typer.Argument(metavar="MODEL", help="What `ftnn train --out` or ftnn.save kept: folder or file."),
+        typer.Argument(metavar="MODEL", help="A folder from `ftnn train --out`, or a model file."),
     ],
     data: Annotated[
         str | None,
         typer.Option(
-            metavar="mnist|DIR|FILE", help="Count who sleeps on these: test images, or a table's rows."
+            metavar="mnist|DIR|FILE", help="Count sleeping connections on these test images or rows."
         ),
     ] = None,
-    sympy: Annotated[bool, typer.Option("--sympy", help="Write a small network out as formulas.")] = False,
-    latex: Annotated[bool, typer.Option("--latex", help="The same in LaTeX.")] = False,
-    digits: Annotated[int, typer.Option(help="Significant digits of parameters in formulas.")] = 3,
+    sympy: Annotated[bool, typer.Option("--sympy", help="Print a small network as formulas.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print it as LaTeX.")] = False,
+    digits: Annotated[int, typer.Option(help="Significant digits in formulas.")] = 3,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw the most influential connections: .png, .svg or .pdf."),
+        typer.Option(metavar="FILE", help="Plot the most influential connections: .png, .svg or .pdf."),
     ] = None,
     prune: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Save the model without its dead connections.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Look into a model: dead, sleeping and awake connections, plots, formulas, pruning."""
+    """Examine a model: dead, sleeping and awake connections, plots, formulas, pruning."""
     from ftnn import inspect
     from ftnn.data import Preparation
     from ftnn.data._by_name import model_inputs
@@ -57,13 +57,13 @@ def inspect(
     from ftnn.nn import load, notes_of, save
 
     if sympy and latex:
-        raise typer.BadParameter("--sympy and --latex exclude each other: one way to write it out")
+        raise typer.BadParameter("--sympy and --latex cannot be combined")
     path = model / "model.safetensors" if model.is_dir() else model
     net, notes = load(path), notes_of(path)
-    layers_of(net)  # refuses what has memory before anything is read or written
+    layers_of(net)  # refuses networks with memory before reading or writing anything
     if plot is not None and plot.suffix.lower().lstrip(".") not in _PLOT_FORMATS:
-        raise FtnnError(f"--plot {plot}: expected a name that ends in .{', .'.join(_PLOT_FORMATS)}")
-    # A model saved from Python has no preparation: its inputs are taken as they are.
+        raise FtnnError(f"--plot {plot}: expected a name ending in .{', .'.join(_PLOT_FORMATS)}")
+    # A model saved from Python has no preparation: its inputs are used unchanged.
     preparation = Preparation.of(notes, path) if "preparation" in notes else None
     x = None
     if data is not None:
@@ -97,16 +97,16 @@ def _show(document: dict[str, Any], heads: tuple[str, ...], rows: list[tuple[str
     say(f"{document['type']}, {document['parameters']:,} parameters{samples}")
     show(_census_table(heads, rows))
     if document["outputs"] is not None:
-        for n, written in enumerate(document["inputs"] or ()):
-            say(f"x{n} = {written}")
-        for n, written in enumerate(document["outputs"]):
-            say(f"y{n} = {written}")
+        for n, formula in enumerate(document["inputs"] or ()):
+            say(f"x{n} = {formula}")
+        for n, formula in enumerate(document["outputs"]):
+            say(f"y{n} = {formula}")
     for file in document["written"]:
-        say(f"written: {file}", beside=True)
+        say(f"wrote {file}", to_stderr=True)
 
 
 def _inputs(preparation: Preparation) -> list[str] | None:
-    """What x0, x1, … are made of, for each column of a table."""
+    """How x0, x1, … are computed from the columns of a table."""
     if preparation.features is None:
         return None
     if preparation.mean is None or preparation.scale is None:
@@ -118,7 +118,7 @@ def _inputs(preparation: Preparation) -> list[str] | None:
 
 
 def _plot(net: nn.Module, file: Path, x: np.ndarray[Any, Any] | None) -> None:
-    """A row for each layer, over the range of the data for the first one."""
+    """Plot a row per layer; the first one over the range of the data."""
     from matplotlib.figure import Figure
 
     from ftnn.inspect import plot
@@ -137,10 +137,10 @@ def _plot(net: nn.Module, file: Path, x: np.ndarray[Any, Any] | None) -> None:
 
 
 def _census_table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
-    """A row for each layer; on a narrow screen a line for each of its numbers."""
+    """A row per layer; on a narrow terminal, a line per number."""
     widths = [max(map(len, column)) + 2 for column in zip(heads, *rows, strict=True)]
     console = Console()
-    if console.is_terminal and sum(widths) - widths[1] + 20 > console.width:  # the function may be folded
+    if console.is_terminal and sum(widths) - widths[1] + 20 > console.width:  # the function may wrap
         table = Table(box=None, pad_edge=False, show_header=False)
         for row in rows:
             for head, cell in zip(heads, row, strict=True):

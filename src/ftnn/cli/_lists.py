@@ -1,4 +1,4 @@
-"""Lists with commas, as a person writes them."""
+"""Parses comma-separated lists."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ N = TypeVar("N", int, float)
 
 
 def names(option: str, text: str) -> list[str]:
-    """The parts of what was given to an option. None at all is an error: it never stands for everything."""
+    """The parts of an option's value. An empty list is an error: it never means everything."""
     parts = split(text)
     if not parts:
-        raise FtnnError(f"{option} {text!r} names nothing; leave the option out to take its default")
+        raise FtnnError(f"{option} {text!r} is empty; leave the option out for its default")
     return parts
 
 
 def split(text: str) -> list[str]:
-    """The parts of a list with commas; those in brackets do not part it."""
+    """Split at commas, except inside brackets."""
     return [part.strip() for part in re.split(r",(?![^\[\(]*[\]\)])", text) if part.strip()]
 
 
 def numbers(
     option: str, text: str, kind: Callable[[str], N], low: float | None = None, also: str = ""
 ) -> list[N]:
-    """The numbers that were given to an option. `also`: what else the option takes, for the error."""
-    what = "whole number" if kind is int else "number"
+    """The numbers in an option's value. `also`: other valid values, for the error message."""
+    name = "whole number" if kind is int else "number"
     least = "" if low is None else f" of {low:g} or more"
     values: list[N] = []
     for part in names(option, text):
@@ -38,8 +38,8 @@ def numbers(
                 raise ValueError
         except ValueError:
             raise FtnnError(
-                f"{option} {text}: {part!r} is not a {what}{least}; "
-                f"expected {also}{what}s separated by commas"
+                f"{option} {text}: {part!r} is not a {name}{least}; "
+                f"expected {also}{name}s separated by commas"
             ) from None
         values.append(value)
     return values

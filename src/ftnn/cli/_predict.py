@@ -14,18 +14,17 @@ from ftnn.errors import ModelFileError
 
 @app.command()
 def predict(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="What `ftnn train --out` kept: the folder or the file.")
-    ],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A folder or file from `ftnn train --out`.")],
     data: Annotated[
-        str, typer.Argument(metavar="DATA", help="A table, a folder of IDX files, or mnist: its test images.")
+        str,
+        typer.Argument(metavar="DATA", help="A table, a folder of IDX files, or mnist for its test images."),
     ],
-    proba: Annotated[bool, typer.Option(help="The probability of each class, too.")] = False,
+    proba: Annotated[bool, typer.Option(help="Also print the probability of each class.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Answer with a model that `ftnn train --out` kept: a line for each row of the data.
+    """Predict with a trained model, one line per row of the data.
 
-    An error says so if the model's outputs are not finite for some rows: then there is no answer.
+    Fails if the model's outputs are not finite for some rows.
     """
     import numpy as np
     import torch
@@ -42,29 +41,29 @@ def predict(
     classes = preparation.classes
     if classes is not None and len(classes) != net.out_features:
         raise ModelFileError(
-            f"{path} notes {len(classes)} classes, but its network has {net.out_features} outputs"
+            f"{path} lists {len(classes)} classes, but its network has {net.out_features} outputs"
         )
     x, labels, note = model_inputs(data, preparation, net.in_features, with_labels=True)
     with torch.no_grad():
         outputs = require_finite(net(torch.as_tensor(x, dtype=net.output.weight.dtype)), f"the model {path}")
-    answers: list[Any]
-    accuracy = shares = None
+    predictions: list[Any]
+    accuracy = probabilities = None
     if classes is None:
-        answers = outputs[:, 0].tolist()
+        predictions = outputs[:, 0].tolist()
     else:
-        answers = [classes[int(number)] for number in classes_of(outputs)]
+        predictions = [classes[int(number)] for number in classes_of(outputs)]
         if labels is not None:
-            accuracy = 100 * float(np.mean(np.array(answers) == labels))
+            accuracy = 100 * float(np.mean(np.array(predictions) == labels))
         if proba:
-            shares = torch.softmax(outputs.double(), 1).tolist()
+            probabilities = torch.softmax(outputs.double(), 1).tolist()
     if as_json:
-        document = {"predictions": answers, "classes": classes, "accuracy": accuracy}
-        show_json(document if shares is None else {**document, "probabilities": shares})
+        document = {"predictions": predictions, "classes": classes, "accuracy": accuracy}
+        show_json(document if probabilities is None else {**document, "probabilities": probabilities})
     else:
-        for number, answer in enumerate(answers):
-            row = "" if shares is None else "," + ",".join(f"{share:.6g}" for share in shares[number])
-            say(f"{answer}{row}")
+        for number, prediction in enumerate(predictions):
+            row = "" if probabilities is None else "".join(f",{p:.6g}" for p in probabilities[number])
+            say(f"{prediction}{row}")
     if note is not None:
-        say(note, beside=True)
+        say(note, to_stderr=True)
     if accuracy is not None:
-        say(f"accuracy {accuracy:.2f} %", beside=True)
+        say(f"accuracy {accuracy:.2f} %", to_stderr=True)

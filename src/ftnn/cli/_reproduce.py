@@ -21,30 +21,29 @@ if TYPE_CHECKING:
     from ftnn.experiments.grid.task import AnyTask
 
 StorePath = Annotated[
-    Path, typer.Option("--store", metavar="FILE", help="Where results are kept; made if it is not there.")
+    Path, typer.Option("--store", metavar="FILE", help="The store of results; created if missing.")
 ]
 DEFAULT = Path("ftnn.sqlite")
 _Jobs = Annotated[
-    int | None, typer.Option(metavar="N", help="Worker processes, of one thread each. Default: one a core.")
+    int | None,
+    typer.Option(metavar="N", help="Worker processes with one thread each. Default: one per core."),
 ]
 _Ray = Annotated[
     str | None,
-    typer.Option(
-        metavar="ADDRESS", help="Run on a Ray cluster: its HOST:PORT, or auto. Needs the extra ftnn[ray]."
-    ),
+    typer.Option(metavar="ADDRESS", help="Run on a Ray cluster: HOST:PORT, or auto. Needs ftnn\\[ray]."),
 ]
 _EXAMPLES = """\
 [bold]Examples[/bold]
 
-[cyan]ftnn reproduce mnist --layers 1[/cyan]   a table of the paper
+[cyan]ftnn reproduce mnist --layers 1[/cyan]   one of the paper's tables
 
-[cyan]ftnn reproduce mnist --functions F03 --activations logistic --gammas -2[/cyan]   one chain
+[cyan]ftnn reproduce mnist --functions F03,F12 --seeds 0,1[/cyan]   two functions
 
 [cyan]ftnn reproduce mnist --functions "p*tan(q*x + r) where q in [-10, 10]" --layers 1 --gammas all[/cyan]
 
-[cyan]ftnn reproduce pi --pairs 200[/cyan]   four curves
+[cyan]ftnn reproduce pi --pairs 200[/cyan]   four of the curves
 
-What is done is kept in the store, and never done again: after Ctrl-C, the same command goes on.
+Finished work is kept in the store: after Ctrl-C, the same command continues.
 """
 
 reproduce = typer.Typer(
@@ -62,15 +61,15 @@ def reproduce_mnist(
     layers: Annotated[str, typer.Option(metavar="1,5,10", help="Numbers of hidden layers.")] = "1,5,10",
     functions: Annotated[
         list[str] | None,
-        typer.Option(metavar="F01,F12,…", help="Names or formulas. May be repeated. Default: all 20."),
+        typer.Option(metavar="F01,F12,…", help="Names or formulas. Can be repeated. Default: all 20."),
     ] = None,
-    activations: Annotated[str, typer.Option(metavar="NAME,…", help="Of logistic, relu and tanh.")] = (
+    activations: Annotated[str, typer.Option(metavar="NAME,…", help="Any of logistic, relu and tanh.")] = (
         "logistic,relu,tanh"
     ),
     gammas: Annotated[
         str,
         typer.Option(
-            metavar="best|all|0,-1,…", help="The paper's best γ of each cell, all from 0 to -5, or these."
+            metavar="best|all|0,-1,…", help="The paper's best γ for each cell, all from 0 to -5, or numbers."
         ),
     ] = "best",
     seeds: Annotated[str, typer.Option(metavar="0,1,…", help="Seeds.")] = "0",
@@ -78,14 +77,14 @@ def reproduce_mnist(
     ray: _Ray = None,
     store: StorePath = DEFAULT,
     data: Annotated[
-        str, typer.Option(metavar="mnist[:N]", help="All images, or the first N: for a quick look.")
+        str, typer.Option(metavar="mnist[:N]", help="All images, or only the first N.")
     ] = "mnist",
     width: Annotated[int, typer.Option(help="Units in each hidden layer.")] = 128,
-    epochs: Annotated[int, typer.Option(help="Of layer-wise training, for each layer.")] = 15,
-    fine_tuning_epochs: Annotated[int, typer.Option(help="Of fine-tuning, at most.")] = 15,
+    epochs: Annotated[int, typer.Option(help="Epochs of layer-wise training, per layer.")] = 15,
+    fine_tuning_epochs: Annotated[int, typer.Option(help="Maximum epochs of fine-tuning.")] = 15,
     as_json: Json = False,
 ) -> None:
-    """Train cells of the paper's tables on MNIST. Cells that differ in depth only share what they can."""
+    """Train cells of the paper's tables on MNIST. Cells that differ only in depth share stages."""
     from ftnn.cli._cells import Line, show_lines
     from ftnn.experiments import mnist_cells
     from ftnn.experiments.paper.mnist.functions import FUNCTIONS
@@ -118,13 +117,13 @@ def reproduce_pi(
         str, typer.Option(metavar="200,400,…", help="Numbers of digits to learn.")
     ] = "200,400,800",
     seeds: Annotated[str, typer.Option(metavar="0,1,…", help="Seeds.")] = "0",
-    epochs: Annotated[int, typer.Option(help="Passes over the digits.")] = 5000,
+    epochs: Annotated[int, typer.Option(help="Number of passes over the digits.")] = 5000,
     jobs: _Jobs = None,
     ray: _Ray = None,
     store: StorePath = DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """Let memory layers learn digits of π by heart: the 12 curves of the paper's figure."""
+    """Train memory networks to memorise digits of π: the 12 curves in the paper's figure."""
     from ftnn.cli._cells import percent, seconds, table_of
     from ftnn.experiments import Store, pi_cells
 
@@ -135,20 +134,19 @@ def reproduce_pi(
         epochs,
     )
     rows = _run([cell.task() for cell in cells], jobs, ray, store)
-    with Store(store, must_exist=True) as opened:
+    with Store(store) as opened:
         curves = [_curve(opened, rows[cell.task().key]) for cell in cells]
     if as_json:
         show_json({"curves": curves})
         return
     table = table_of("hidden", "pairs", "seed", "last", "best of the last tenth", "seconds")
     for curve in curves:
-        shown = (percent(curve["accuracy"]), percent(curve["best"]), seconds(curve["seconds"]))
-        table.add_row(*map(str, (curve["hidden"], curve["pairs"], curve["seed"])), *shown)
+        results = (percent(curve["accuracy"]), percent(curve["best"]), seconds(curve["seconds"]))
+        table.add_row(*map(str, (curve["hidden"], curve["pairs"], curve["seed"])), *results)
     show(table)
 
 
 def _curve(store: Store, row: Row) -> dict[str, Any]:
-    """How a curve ended."""
     passes: Any = store.epochs(row.key)
     last = [each.accuracy for each in passes[-max(1, len(passes) // 10) :] if each.accuracy is not None]
     cell = row.task.cell
@@ -167,15 +165,18 @@ def _curve(store: Store, row: Row) -> dict[str, Any]:
 
 @reproduce.command("conic")
 def reproduce_conic(
-    problems: Annotated[str | None, typer.Option(metavar="NAME,…", help="Which, if not all.")] = None,
+    problems: Annotated[
+        str | None, typer.Option(metavar="NAME,…", help="Problems to run. Default: all.")
+    ] = None,
     seeds: Annotated[str, typer.Option(metavar="0,1,…", help="Seeds.")] = "0",
     store: StorePath = DEFAULT,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the boundaries as SVG, and the numbers, here.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Write boundaries (SVG) and results (JSON) to this folder."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """The three ellipses; ellipses and hyperbolas learned; closed and open regions in 3 and 5 dimensions."""
+    """Build and learn ellipses and hyperbolas, and check closed and open regions in 3 and 5 dimensions."""
     from ftnn.experiments import Store, conic_cells
     from ftnn.experiments.paper.conic.cells import run_conic
     from ftnn.experiments.paper.conic.problems import PROBLEMS
@@ -184,12 +185,12 @@ def reproduce_conic(
     chosen = list(PROBLEMS) if problems is None else names("--problems", problems)
     cells = conic_cells(chosen, seed_numbers(seeds))
     with Store(store) as opened:
-        results = conic_results(opened, run_conic(opened, cells))
-        files = write_conic(opened, results, out) if out is not None else []
+        results = conic_results(opened.parameters, run_conic(opened, cells))
+        files = write_conic(opened.parameters, results, out) if out is not None else []
     if as_json:
         show_json({"conic": [result.to_dict() for result in results], "files": [str(file) for file in files]})
         return
-    table = Table("problem", "function", "seed", "right", "seconds", "", box=None, pad_edge=False)
+    table = Table("problem", "function", "seed", "correct", "seconds", "", box=None, pad_edge=False)
     for column in table.columns[2:5]:
         column.justify = "right"
     for result in results:
@@ -199,21 +200,21 @@ def reproduce_conic(
 
 
 def _run(tasks: Sequence[AnyTask], jobs: int | None, ray: str | None, path: Path) -> dict[str, Row]:
-    """Run what the store has not; returns the rows of all these tasks by key."""
+    """Run the tasks that the store lacks. Returns the rows of all these tasks by key."""
     from ftnn.experiments import Store, run, watcher
 
     if ray is not None and jobs is not None:
-        raise FtnnError("--jobs is for this machine, and --ray for a cluster: give one of them")
-    with Store(path) as store:
-        if len(store.done(task.key for task in tasks)) < len({task.key for task in tasks}):
-            with watcher() as watching:
-                try:
+        raise FtnnError("--jobs is for this machine, --ray for a cluster: use only one")
+    try:
+        with Store(path) as store:
+            if len(store.done(task.key for task in tasks)) < len({task.key for task in tasks}):
+                with watcher() as watching:
                     run(tasks, store, _executor(jobs, ray), watching)
-                except KeyboardInterrupt:
-                    raise InterruptedByUserError(
-                        f"interrupted; what was done is in {path}, and the same command goes on from there"
-                    ) from None
-        return {row.key: row for row in store.rows(task.key for task in tasks)}
+            return {row.key: row for row in store.rows(task.key for task in tasks)}
+    except KeyboardInterrupt:
+        raise InterruptedByUserError(
+            f"interrupted; finished work is in {path}, and the same command continues from there"
+        ) from None
 
 
 def _executor(jobs: int | None, ray: str | None) -> Executor:
@@ -221,6 +222,6 @@ def _executor(jobs: int | None, ray: str | None) -> Executor:
         from ftnn.experiments import LocalExecutor
 
         return LocalExecutor(jobs)
-    from ftnn.experiments.grid.ray import RayExecutor  # only where it is asked for: Ray is an extra
+    from ftnn.experiments.grid.ray import RayExecutor  # optional dependency
 
     return RayExecutor(ray)

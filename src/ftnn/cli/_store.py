@@ -1,4 +1,4 @@
-"""`ftnn store`: what the experiments found."""
+"""`ftnn store` and `ftnn report`."""
 
 from __future__ import annotations
 
@@ -13,36 +13,39 @@ import typer
 from ftnn.cli._app import Commands, Json, app
 from ftnn.cli._reproduce import DEFAULT, StorePath
 from ftnn.cli._screen import say, show_json
+from ftnn.errors import FtnnError
 
 if TYPE_CHECKING:
+    from ftnn.experiments import Store
     from ftnn.experiments.grid.rows import Damaged
+
+ExistingStore = Annotated[Path, typer.Option("--store", metavar="FILE", help="The store of results.")]
 
 store = typer.Typer(
     name="store",
     cls=Commands,
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="See, export and import results.",
+    help="List, export and import results.",
 )
 app.add_typer(store)
 
 
 @store.command("list")
-def store_list(store: StorePath = DEFAULT, as_json: Json = False) -> None:
-    """Show the cells that are in a store, beside the paper's."""
+def store_list(store: ExistingStore = DEFAULT, as_json: Json = False) -> None:
+    """List the cells in a store, next to the paper's results."""
     from ftnn.cli._cells import Line, show_lines
-    from ftnn.experiments import Store
     from ftnn.experiments.grid.rows import rows_of
     from ftnn.experiments.paper.mnist.cells import FineTuning
 
-    with Store(store, must_exist=True) as opened:
+    with open_store(store) as opened:
         rows, damaged = opened.survey()
         outdated = opened.count() - len(rows) - len(damaged)
     lines = [Line(cell, row) for cell, row in rows_of(FineTuning, rows)]
     lines.sort(key=lambda line: line.place)
     stages = Counter(row.task.kind for row in rows)
     seconds = sum(row.seconds for row in rows)
-    tell_damaged(damaged)
+    print_damaged(damaged)
     if as_json:
         document = {
             "cells": [line.as_json() for line in lines],
@@ -56,55 +59,50 @@ def store_list(store: StorePath = DEFAULT, as_json: Json = False) -> None:
         return
     show_lines(lines)
     say(f"{len(lines)} cells, {stages['pi']} curves of π")
-    say(
-        f"{stages['lwt']} stages of layer-wise training and {stages['ft']} of fine-tuning, each once: "
-        f"{seconds:.0f} s"
-    )
+    say(f"{stages['lwt']} stages of layer-wise training, {stages['ft']} of fine-tuning: {seconds:.0f} s")
     if outdated:
-        say(f"{outdated} more of an ftnn that trained otherwise: they are not shown, and run again")
+        say(f"{outdated} more from an older version of ftnn; will be rerun")
 
 
 @store.command("export")
 def store_export(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A .csv with cells, or a .parquet with everything.")
+        Path,
+        typer.Argument(metavar="FILE", help="A .csv file with cells, or a .parquet file with everything."),
     ],
     what: Annotated[
         str,
         typer.Option(
             metavar="mnist|custom|other|pi",
-            help="What a CSV has: the catalogue's cells, other functions', those with other settings than "
-            "the paper's, or π.",
+            help="Contents of a CSV file: catalogue functions, custom functions, other settings than the "
+            "paper's, or digits of π.",
         ),
     ] = "mnist",
-    parameters: Annotated[
-        bool, typer.Option(help="Whether a Parquet file has the trained parameters too.")
-    ] = True,
-    store: StorePath = DEFAULT,
+    parameters: Annotated[bool, typer.Option(help="Include trained parameters in a Parquet file.")] = True,
+    store: ExistingStore = DEFAULT,
 ) -> None:
-    """Write results into a file that can be committed, and imported again."""
-    from ftnn.experiments import Store
+    """Write results to a file that can be committed, and imported again."""
     from ftnn.experiments.grid.exchange import export
 
     damaged: list[Damaged] = []
-    with Store(store, must_exist=True) as opened:
-        rows, left_out = export(opened, file, what, parameters=parameters, tell=damaged.append)
+    with open_store(store) as opened:
+        rows, left_out = export(opened, file, what, parameters=parameters, on_damage=damaged.append)
     say(f"{rows} rows in {file}")
     if left_out:
         say(
-            f"{left_out} stages with other settings than the paper's are not in it: --what other writes "
-            "the cells of MNIST among them, and a .parquet has all",
-            beside=True,
+            f"{left_out} stages were left out because their settings differ from the paper's: --what other "
+            "writes those of MNIST, and a .parquet file has all",
+            to_stderr=True,
         )
-    tell_damaged(damaged)
+    print_damaged(damaged)
 
 
 @store.command("import")
 def store_import(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="What `ftnn store export` wrote.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Files from `ftnn store export`.")],
     store: StorePath = DEFAULT,
 ) -> None:
-    """Add exported results to a store: what is in it is never done again."""
+    """Add exported results to a store. Stages that it has are never run again."""
     from ftnn.experiments import Store
     from ftnn.experiments.grid.exchange import import_files
 
@@ -114,7 +112,42 @@ def store_import(
         say(f"{file}: {rows} rows, {new} of them new")
 
 
-def tell_damaged(damaged: Sequence[Damaged]) -> None:
-    """Say which rows of a store make no sense."""
+@app.command()
+def report(
+    store: ExistingStore = DEFAULT,
+    out: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="The file to write: an HTML page, or Markdown if it ends in .md."),
+    ] = Path("report.html"),
+    as_json: Json = False,
+) -> None:
+    """Write a page with all results of a store, next to the paper's: self-contained HTML, or Markdown."""
+    from ftnn.experiments.report import write_report
+
+    with open_store(store) as opened:
+        report = write_report(opened, out)
+    print_damaged(report.damaged)
+    if as_json:
+        show_json({"out": str(out), **report.to_dict()})
+        return
+    summary = report.summary
+    say(f"{out}: {summary.done} of the paper's {summary.cells} cells, {report.rows} stages")
+    if summary.median is not None and summary.share_within is not None:
+        say(
+            f"median difference {summary.median:.2f}; {summary.share_within:.1f} % within 1.0 point of the "
+            "paper or better"
+        )
+
+
+def open_store(path: Path) -> Store:
+    """Open a store that must exist."""
+    from ftnn.experiments import Store
+
+    if not path.exists():
+        raise FtnnError(f"there is no store {path}; choose one with --store, or run `ftnn reproduce` first")
+    return Store(path)
+
+
+def print_damaged(damaged: Sequence[Damaged]) -> None:
     for row in damaged:
-        say(f"damaged, and left out: {row}", beside=True)
+        say(f"left out damaged row {row}", to_stderr=True)

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @app.command()
 def train(
-    function: Annotated[str, typer.Option(help="A name of the catalogue or a formula.")] = "F07",
+    function: Annotated[str, typer.Option(help="A catalogue name or a formula.")] = "F07",
     activation: Annotated[str, typer.Option(help="logistic, relu or tanh.")] = "logistic",
-    layers: Annotated[int, typer.Option(help="The number of hidden layers.")] = 1,
-    width: Annotated[int, typer.Option(help="The number of units in each hidden layer.")] = 128,
+    layers: Annotated[int, typer.Option(help="Number of hidden layers.")] = 1,
+    width: Annotated[int, typer.Option(help="Units in each hidden layer.")] = 128,
     gamma: Annotated[float, typer.Option(help=DESCRIPTIONS["gamma"])] = 0.0,
     data: Annotated[
         str,
@@ -34,27 +34,27 @@ def train(
         ),
     ] = "mnist",
     target: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column of a table to learn.")
+        str | None, typer.Option(metavar="COLUMN", help="The column of the table to predict.")
     ] = None,
     task: Annotated[
-        str | None, typer.Option(help="classification or regression; found from the target if not given.")
+        str | None, typer.Option(help="classification or regression. Default: depends on the target.")
     ] = None,
     samples: Annotated[
-        int | None, typer.Option(metavar="N", help="Learn from the first N training samples only.")
+        int | None, typer.Option(metavar="N", help="Use only the first N training samples.")
     ] = None,
     seed: Annotated[int, typer.Option(help=DESCRIPTIONS["seed"])] = 0,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keep the model, its history and a checkpoint to go on from."),
+        typer.Option(metavar="DIR", help="Save the model, its history and a checkpoint to resume from."),
     ] = None,
-    epochs: Annotated[int, typer.Option(help="Epochs for each hidden layer.")] = 15,
-    fine_tuning_epochs: Annotated[int, typer.Option(help="Epochs of fine-tuning, at most.")] = 15,
+    epochs: Annotated[int, typer.Option(help="Epochs per hidden layer.")] = 15,
+    fine_tuning_epochs: Annotated[int, typer.Option(help="Maximum epochs of fine-tuning.")] = 15,
     batch_size: Annotated[int, typer.Option(help=DESCRIPTIONS["batch_size"])] = 16,
     solver: Annotated[str, typer.Option(help=DESCRIPTIONS["solver"])] = "layerwise",
     engine: Annotated[str, typer.Option(help="auto, compiled or torch.")] = "auto",
     as_json: Json = False,
 ) -> None:
-    """Train a network layer by layer, then fine-tune it: the paper's method. MNIST is built in."""
+    """Train a network with the paper's method: layer by layer, then fine-tuning. MNIST is included."""
     from ftnn.data._by_name import training_data
     from ftnn.data._paper import paper_accuracies
     from ftnn.nn import Network, save
@@ -66,7 +66,7 @@ def train(
         raise typer.BadParameter(
             f"unknown task {task!r}; expected classification or regression", param_hint="--task"
         )
-    # What is out of range is refused before any data are read.
+    # Check the settings before reading any data.
     options: dict[str, Any] = {
         "gamma": gamma,
         "epochs": (epochs, fine_tuning_epochs),
@@ -79,10 +79,10 @@ def train(
     if out is not None:
         _make_folder(out)
 
-    learned = training_data(data, target, task, seed, samples)
-    classes = learned.preparation.classes
+    prepared = training_data(data, target, task, seed, samples)
+    classes = prepared.preparation.classes
     net = Network(
-        learned.x.shape[1],
+        prepared.x.shape[1],
         [width] * layers,
         1 if classes is None else len(classes),
         function=function,
@@ -91,9 +91,9 @@ def train(
     initialise(net, seed)
     history = fit(
         net,
-        learned.x,
-        learned.y,
-        test=(learned.test_x, learned.test_y),
+        prepared.x,
+        prepared.y,
+        test=(prepared.test_x, prepared.test_y),
         loss="squared" if classes is None else "softmax",
         engine=engine,  # pyright: ignore[reportArgumentType]  # checked there
         checkpoint=None if out is None else out / "checkpoint.safetensors",
@@ -114,21 +114,20 @@ def train(
         "digest": digest(net),
     }
     if out is not None:
-        notes = {"preparation": asdict(learned.preparation), "result": result}
+        notes = {"preparation": asdict(prepared.preparation), "result": result}
         save(net, out / "model.safetensors", notes=notes)
         _atomic.write_or_explain(out / "history.json", history.to_json().encode(), FtnnError)
     if as_json:
         show_json(result)
         return
-    papers_data = data == "mnist" and samples is None
-    papers_settings = width == 128 and settings == Settings(gamma=gamma, seed=seed)
-    is_papers = papers_data and papers_settings
-    paper = paper_accuracies(function, activation, layers, gamma) if is_papers else None
+    same_settings = width == 128 and settings == Settings(gamma=gamma, seed=seed)
+    matches_paper = data == "mnist" and samples is None and same_settings
+    paper = paper_accuracies(function, activation, layers, gamma) if matches_paper else None
     show(_table(history, paper, seconds, out))
 
 
 def _make_folder(out: Path) -> None:
-    """Find out before training whether results can be kept."""
+    """Check before training that results can be saved."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         probe = out / ".probe"
@@ -136,7 +135,7 @@ def _make_folder(out: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise FtnnError(
-            f"cannot write into --out {out}: {error.strerror or error}; name a folder that can be written"
+            f"cannot write to --out {out}: {error.strerror or error}; choose another folder"
         ) from error
 
 
@@ -155,7 +154,7 @@ def _table(
         table.add_row("the paper's", *map(_percent, paper))
     table.add_row("seconds", "", f"{seconds:.1f}")
     if out is not None:
-        table.add_row("kept in", text(str(out)))
+        table.add_row("saved in", text(str(out)))
     if history.failed:
         table.add_row(text("failed", "bold yellow"), text(history.failed))
         table.add_row(text("try", "bold yellow"), text(history.advice or ""))

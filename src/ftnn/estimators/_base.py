@@ -1,4 +1,4 @@
-"""What the classifier and the regressor share."""
+"""The common base of the classifier and the regressor."""
 
 from __future__ import annotations
 
@@ -28,47 +28,47 @@ from ftnn.training._problem import Loss
 from ftnn.training._settings import Solver
 
 _PIECE = 4096
-"""Predictions are made for so many samples at once."""
+"""The number of samples predicted at once."""
 
 
 class Estimator(BaseEstimator):
-    """A network of functions in the manner of scikit-learn: what does not depend on the task.
+    """A network of functions as a scikit-learn estimator: the part that does not depend on the task.
 
     **Arguments:**
 
-    - `function`: what stands on the hidden layers' connections: a catalogue name, a formula, a
+    - `function`: the function on the connections of the hidden layers: a catalogue name, a formula, a
         [`ftnn.Function`][], [`ftnn.Mixed`][], or a list with one for each hidden layer.
     - `hidden_layer_sizes`: the width of each hidden layer; a number for one layer.
     - `activation`: `"logistic"`, `"relu"` or `"tanh"`.
     - `gamma`: The learning rate is 2^γ; for fine-tuning, 2^(γ-4). If training fails, a warning says what
         to try: wide layers need smaller steps, few samples and slow functions larger ones.
     - `solver`: layerwise: one hidden layer after the other, then fine-tuning of all. joint: all at once.
-    - `epochs`: at most, for each hidden layer; of `solver="joint"`, at most in all.
-    - `fine_tuning_epochs`: at most; fine-tuning also ends when the loss grows.
+    - `epochs`: the maximum for each hidden layer; with `solver="joint"`, in total.
+    - `fine_tuning_epochs`: the maximum; fine-tuning also ends when the loss grows.
     - `batch_size`: Samples in a mini-batch; the last may be short.
     - `clip`: The largest size of each parameter's gradient, summed over the mini-batch; None: no limit.
     - `momentum`: The momentum of SGD. With it, torch trains, which is slower than compiled code.
     - `weight_decay`: The weight decay of SGD. With it, torch trains, too.
-    - `engine`: `"compiled"`, `"torch"`, or `"auto"` for the faster one that can do what is asked.
-    - `early_stopping`: whether to keep a part of the samples for validation, end each stage when the score on
-        them no longer improves, and take the parameters that had the best score.
-    - `validation_fraction`: that part; of each class, if there is enough of it.
-    - `n_iter_no_change`: a stage ends after so many epochs in a row that improved the loss (with
+    - `engine`: `"compiled"`, `"torch"`, or `"auto"` for the fastest one that supports the settings.
+    - `early_stopping`: whether to hold out samples for validation, end each stage when their score no longer
+        improves, and restore the parameters with the best score.
+    - `validation_fraction`: the fraction to hold out; of each class, if it has enough samples.
+    - `n_iter_no_change`: a stage ends after this many epochs in a row that improve the loss (with
         `early_stopping`, the validation score) by no more than `tol`; not before the loss has begun to fall.
-    - `random_state`: a number for the same result every time, whatever the order of the samples.
-    - `verbose`: whether to tell how training goes, on standard error.
-    - `dtype`: `"float32"` or `"float64"`, of the parameters and of training. Predictions are float64, and
-        finite: where the network's outputs are not, there is a `DataError` instead.
+    - `random_state`: a number for reproducible results, which do not depend on the order of the samples.
+    - `verbose`: whether to print progress on standard error.
+    - `dtype`: `"float32"` or `"float64"`, for parameters and training. Predictions are float64 and finite: if
+        the network's outputs are not finite, a `DataError` is raised.
 
     **Attributes** after fitting:
 
-    - `network_`: the [`ftnn.nn.Network`][], on which all that ftnn can do with networks can be done.
-    - `history_`: the [`ftnn.training.History`][]; its `failed` says why training failed, if it did (there is
-        a `ConvergenceWarning` then).
-    - `n_features_in_`, `feature_names_in_`: as everywhere in scikit-learn.
-    - `n_iter_`: how many epochs were run, over all stages. `loss_curve_`: the loss of each that was kept;
-        `loss_`: the last of them.
-    - `validation_scores_`, `best_validation_score_`: with `early_stopping`; else None.
+    - `network_`: the trained [`ftnn.nn.Network`][].
+    - `history_`: the [`ftnn.training.History`][]. If training failed, its `failed` says why, and there is a
+        `ConvergenceWarning`.
+    - `n_features_in_`, `feature_names_in_`: as in all scikit-learn estimators.
+    - `n_iter_`: the number of epochs over all stages. `loss_curve_`: the loss of each epoch that was not
+        undone; `loss_`: the last of them.
+    - `validation_scores_`, `best_validation_score_`: None without `early_stopping`.
     """
 
     network_: Network
@@ -123,15 +123,15 @@ class Estimator(BaseEstimator):
         self.verbose = verbose
         self.dtype: Literal["float32", "float64"] = dtype
 
-    # --- what the task says ---
+    # --- defined by the task ---
 
     _loss: Loss
 
     def _validation_score(self, epoch: Epoch) -> float:
-        """How good an epoch was on the samples kept for validation: the larger the better."""
+        """The score of an epoch on the validation samples: larger is better."""
         raise NotImplementedError
 
-    # --- learning ---
+    # --- training ---
 
     def _learn(self, samples: Samples, outputs: int) -> Self:
         """Train a new network on these samples."""
@@ -161,14 +161,14 @@ class Estimator(BaseEstimator):
         return self._finish(self.history_.failed is not None)
 
     def _learn_more(self, samples: Samples, outputs: int) -> Self:
-        """One epoch of all layers together, from the present parameters; from new ones if there are none."""
+        """Train all layers together for one epoch, from the current parameters if there are any."""
         if not hasattr(self, "network_"):
             self._start(outputs)
         history = self.history_
-        # Each call has its own order of samples.
+        # Each call has a different order of samples.
         seed = int(np.random.SeedSequence([self._seed, len(history.epochs)]).generate_state(1)[0])
         new = self._train(samples.in_order().expanded(), seed=seed, solver="joint", epochs=(1, 0))
-        diverged = not new.epochs  # whether it is better than chance cannot be said after one epoch
+        diverged = not new.epochs  # one epoch is too early to compare with chance
         history.engine = new.engine
         history.epochs += [replace(epoch, epoch=len(history.epochs) + 1) for epoch in new.epochs]
         history.failed, history.advice = (new.failed, new.advice) if diverged else (None, None)
@@ -188,15 +188,15 @@ class Estimator(BaseEstimator):
         if failed:
             warnings.warn(
                 f"{type(self).__name__}: {history.failed}. Try {history.advice}; or features of about unit "
-                "size (StandardScaler). Predictions are made with the last parameters that were finite.",
+                "size (StandardScaler). Predictions use the last finite parameters.",
                 ConvergenceWarning,
                 stacklevel=4,  # where fit was called
             )
         return self
 
     def _train(self, samples: Samples, **arguments: Any) -> History:
-        """`arguments` are those of `ftnn.training.fit` that are not this estimator's parameters."""
-        alike = bool((samples.weights == 1).all())
+        """Call `ftnn.training.fit` with this estimator's parameters and further `arguments`."""
+        unweighted = bool((samples.weights == 1).all())
         settings: dict[str, Any] = {name: getattr(self, name) for name in SETTINGS}
         with value_errors(), torch.random.fork_rng(devices=()):
             return train(
@@ -204,7 +204,7 @@ class Estimator(BaseEstimator):
                 samples.x,
                 samples.y,
                 engine=self.engine,
-                sample_weight=None if alike else samples.weights,
+                sample_weight=None if unweighted else samples.weights,
                 loss=self._loss,
                 progress=bool(self.verbose),
                 **{**settings, **arguments},
@@ -213,7 +213,7 @@ class Estimator(BaseEstimator):
     def _make_network(self, outputs: int) -> Network:
         sizes = self.hidden_layer_sizes
         sizes = sizes if isinstance(sizes, Sequence | np.ndarray) else [sizes]
-        with value_errors(), torch.random.fork_rng(devices=()):  # torch's own stay as they are
+        with value_errors(), torch.random.fork_rng(devices=()):  # leave torch's random numbers unchanged
             network = Network(
                 self.n_features_in_, sizes, outputs, self.function, self.activation, dtype=DTYPES[self.dtype]
             )
@@ -223,7 +223,7 @@ class Estimator(BaseEstimator):
     # --- predicting ---
 
     def _outputs(self, X: Any) -> Tensor:
-        """What the network gives, (samples, outputs) float64. Refuses to if any of it is not finite."""
+        """The network's outputs, (samples, outputs) float64. Raises `DataError` if any is not finite."""
         check_is_fitted(self, "network_")
         like = self.network_.output.weight
         dtype = next(name for name, dtype in DTYPES.items() if dtype == like.dtype)
@@ -239,8 +239,8 @@ class Estimator(BaseEstimator):
 def _forward(network: Network, x: Tensor) -> Tensor:
     """The outputs in float64.
 
-    How a matrix product is rounded depends on how many rows it has. In float64 that cannot be seen, and costs
-    little; so what is predicted for a sample does not depend on the samples beside it.
+    The rounding of a matrix product depends on its number of rows. In float64 this has no visible effect and
+    costs little, so that predictions for a sample do not depend on the other samples.
     """
     dtype = network.output.weight.dtype
     for layer, activation in zip(network.layers, network.activations, strict=True):

@@ -21,15 +21,15 @@ from ftnn.training._problem import Loss
 class FTNNClassifier(ClassifierMixin, Estimator):
     """A classifier in which every connection is a trainable function instead of a weight.
 
-    Its parameters are those of [`ftnn.estimators.Estimator`][]. Features should be of about unit size: put a
-    `StandardScaler` before it.
+    Its parameters are those of [`ftnn.estimators.Estimator`][]. Features should be of about unit size: use
+    a `StandardScaler`.
 
     ```python
     model = make_pipeline(StandardScaler(), FTNNClassifier(function="p*sin(q*x + r)", random_state=0))
     model.fit(X, y).predict_proba(X)
     ```
 
-    **Attributes** after fitting, besides those of every estimator:
+    **Attributes** after fitting, in addition to those of `Estimator`:
 
     - `classes_`: the labels, sorted, (classes,).
     - `validation_scores_`: accuracies.
@@ -52,22 +52,24 @@ class FTNNClassifier(ClassifierMixin, Estimator):
         return self._learn(self._encoded(samples), len(self.classes_))
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Train all layers together for one epoch, from the present parameters.
+        """Train all layers together for one epoch, from the current parameters.
 
         **Arguments:**
 
-        - `X`, `y`, `sample_weight`: as for `fit`; not all classes need to be there.
-        - `classes`: all labels that will ever occur: needed if nothing was fitted before.
+        - `X`, `y`, `sample_weight`: as for `fit`; some classes may be missing.
+        - `classes`: all labels that will ever occur; required in the first call.
         """
         check_parameters(self.get_params(deep=False))
         first = not hasattr(self, "network_")
         if first and classes is None:
-            raise ValueError("the first call of partial_fit needs classes: all labels that will ever occur")
+            raise ValueError(
+                "the first call of partial_fit needs classes, with all labels that will ever occur"
+            )
         samples = self._checked(X, y, sample_weight, reset=first)
         if first:
             self._set_encoder(classes)
         elif classes is not None and not np.array_equal(_encoder(classes).classes_, self.classes_):
-            raise ValueError(f"classes={classes!r} differ from the present ones, {self.classes_}")
+            raise ValueError(f"classes={classes!r} differ from those of the first call, {self.classes_}")
         return self._learn_more(self._encoded(samples), len(self.classes_))
 
     def predict(self, X: Any) -> Array:
@@ -80,19 +82,19 @@ class FTNNClassifier(ClassifierMixin, Estimator):
         return softmax(self._outputs(X).numpy(), axis=1)
 
     def predict_log_proba(self, X: Any) -> Array:
-        """The logarithms of `predict_proba`: finite, however small a probability is."""
+        """The logarithms of `predict_proba`: finite even for tiny probabilities."""
         return log_softmax(self._outputs(X).numpy(), axis=1)
 
     def decision_function(self, X: Any) -> Array:
         """The network's outputs, before the softmax.
 
-        (samples, classes); for two classes (samples,): how far the second's output is above the first's.
+        (samples, classes); for two classes (samples,), the second output minus the first.
         """
         outputs = self._outputs(X).numpy()
         return outputs[:, 1] - outputs[:, 0] if len(self.classes_) == 2 else outputs
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Samples:
-        """Checked, and without the samples that weigh nothing; y as given."""
+        """Validate, and drop samples of weight 0."""
         x, y = checked(self, X, y, reset=reset, dtype=self.dtype)
         check_classification_targets(y)
         weights = checked_weights(sample_weight, len(x))
@@ -106,7 +108,7 @@ class FTNNClassifier(ClassifierMixin, Estimator):
         self.classes_ = self._encoder.classes_
         if len(self.classes_) < 2:
             raise ValueError(
-                f"there is one class only, {self.classes_[0]!r} (samples of weight 0 do not count); "
+                f"there is only one class, {self.classes_[0]!r} (samples of weight 0 do not count); "
                 "a classifier needs at least 2 classes"
             )
 

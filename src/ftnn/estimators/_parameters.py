@@ -1,4 +1,4 @@
-"""The estimators' parameters, checked in scikit-learn's way: when fitting, not before."""
+"""The estimators' parameters, checked when fitting, as scikit-learn expects."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ AnyFunction = str | Function | Mixed
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 SETTINGS = ("gamma", "solver", "batch_size", "clip", "momentum", "weight_decay")
-"""The parameters that are settings of training, under the same name."""
+"""The parameters that are settings of `ftnn.training.fit`, with the same names."""
 
 
 class ParameterError(FtnnError, ValueError, TypeError):
-    """A parameter of an estimator that cannot be used."""
+    """An invalid parameter of an estimator."""
 
 
 def _flag(name: str, value: Any) -> None:
@@ -37,7 +37,7 @@ def _flag(name: str, value: Any) -> None:
 def _widths(name: str, value: Any) -> None:
     try:
         widths: list[Any] = list(value) if isinstance(value, Iterable) else [value]
-    except Exception:  # of a stranger's type, iterating may raise anything
+    except Exception:  # iterating over an unknown type may raise anything
         widths = [None]
     if not all(isinstance(width, Integral) and width is not True and int(width) > 0 for width in widths):
         raise FtnnError(f"{name}={value!r} must be the width of each hidden layer, such as (100, 50)")
@@ -76,7 +76,7 @@ _CHECKS: dict[str, Callable[[str, Any], object]] = {
 
 
 def check_parameters(parameters: Mapping[str, Any]) -> None:
-    """Refuse parameters that cannot be used, by name. scikit-learn itself checks `random_state`."""
+    """Refuse invalid parameters, by name. scikit-learn checks `random_state`."""
     with value_errors():
         Settings(**{name: parameters[name] for name in SETTINGS})
         for name, check in _CHECKS.items():
@@ -85,7 +85,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
 
 @contextmanager
 def value_errors() -> Generator[None]:
-    """What ftnn refuses is, for scikit-learn, a ValueError."""
+    """Turn ftnn's errors into a `ValueError`, as scikit-learn expects."""
     try:
         yield
     except FtnnError as error:

@@ -19,19 +19,19 @@ from ftnn.training._problem import Loss
 class FTNNRegressor(RegressorMixin, Estimator):
     """A regressor in which every connection is a trainable function instead of a weight.
 
-    Its parameters are those of [`ftnn.estimators.Estimator`][]. Features should be of about unit size: put a
-    `StandardScaler` before it. Targets may have any size: they are scaled inside.
+    Its parameters are those of [`ftnn.estimators.Estimator`][]. Features should be of about unit size: use
+    a `StandardScaler`. Targets may have any size: they are scaled internally.
 
-    **Attributes** after fitting, besides those of every estimator:
+    **Attributes** after fitting, in addition to those of `Estimator`:
 
-    - `target_scaler_`: the `StandardScaler` of the targets. `network_` gives scaled ones; so are losses.
-    - `validation_scores_`: R² against the training targets' mean and variance.
+    - `target_scaler_`: the `StandardScaler` of the targets. Outputs of `network_` and losses are scaled.
+    - `validation_scores_`: R² relative to the mean and variance of the training targets.
     """
 
     target_scaler_: Any
     _loss: Loss = "squared"
     _flat: bool
-    """Whether targets were given as (samples,)."""
+    """Whether the targets were (samples,)."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -51,35 +51,33 @@ class FTNNRegressor(RegressorMixin, Estimator):
         return self._learn(self._scaled(samples), samples.y.shape[1])
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train all layers together for one epoch, from the present parameters.
+        """Train all layers together for one epoch, from the current parameters.
 
-        `X`, `y` and `sample_weight` are as for `fit`. Targets are scaled as at the first call.
+        `X`, `y` and `sample_weight` are as for `fit`. Targets are scaled as in the first call.
         """
         check_parameters(self.get_params(deep=False))
         first = not hasattr(self, "network_")
         samples = self._checked(X, y, sample_weight, reset=first)
         outputs = self.target_scaler_.n_features_in_
         if samples.y.shape[1] != outputs:
-            raise ValueError(
-                f"y has {samples.y.shape[1]} targets for each sample, but it had {outputs} before"
-            )
+            raise ValueError(f"y has {samples.y.shape[1]} targets per sample, but had {outputs} before")
         return self._learn_more(self._scaled(samples), outputs)
 
     def predict(self, X: Any) -> Array:
-        """The targets of each sample, (samples,) or (samples, targets), as they were given."""
+        """The targets of each sample, (samples,) or (samples, targets), as in training."""
         outputs = self._outputs(X).numpy()
         targets = self.target_scaler_.inverse_transform(outputs)
         return targets[:, 0] if self._flat else targets
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Samples:
-        """Checked, and without the samples that weigh nothing; y is (samples, targets)."""
+        """Validate, and drop samples of weight 0; y becomes (samples, targets)."""
         x, y = checked(self, X, y, reset=reset, dtype=self.dtype, multi_output=True, y_numeric=True)
         weights = checked_weights(sample_weight, len(x))
         targets = y.reshape(len(x), -1).astype(np.float64)
         samples = Samples(x, targets, weights).take(weights > 0)
         if reset:
             self._flat = y.ndim == 1
-            # In order and expanded, so that weighted and repeated samples give the very same numbers.
+            # In order and expanded, so that weighted and repeated samples give exactly the same numbers.
             expanded = samples.in_order().expanded()
             self.target_scaler_ = StandardScaler().fit(expanded.y, sample_weight=expanded.weights)
         return samples

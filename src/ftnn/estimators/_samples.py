@@ -1,4 +1,4 @@
-"""Weighted samples made ready for mini-batches, so that weights mean what scikit-learn says they mean."""
+"""Weighted samples for mini-batches, with weights as scikit-learn defines them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ftnn.training._problem import as_array
 Array = np.ndarray[Any, np.dtype[Any]]
 
 MOST_VISITS = 5
-"""Weights are scaled down to this mean: an epoch is never longer than about so many visits to each sample."""
+"""The largest mean weight; larger weights are scaled down. Limits the mean visits per sample and epoch."""
 
 ROUNDING = 1e-6
-"""A weight that is above a whole number by no more than this was meant to be that number."""
+"""A weight that exceeds a whole number by no more than this counts as that number."""
 
 
 @dataclass(frozen=True)
@@ -35,31 +35,30 @@ class Samples:
         return len(self.x)
 
     def take(self, rows: Array) -> Samples:
-        """The samples of these numbers, or where a mask is true."""
+        """The samples at these indices, or where a mask is true."""
         return Samples(self.x[rows], self.y[rows], self.weights[rows])
 
     def in_order(self) -> Samples:
-        """Ordered by what they are, so that a result does not depend on the order they were given in."""
+        """Sorted by content, so that results do not depend on the original order."""
         parts = (self.x, self.y, self.weights)
         rows = [np.ascontiguousarray(part.reshape(len(self), -1)).view(np.uint8) for part in parts]
         joined = np.concatenate(rows, axis=1)
         return self.take(np.argsort(joined.view(np.dtype((np.void, joined.shape[1])))[:, 0], kind="stable"))
 
     def expanded(self) -> Samples:
-        """Each of weight w as ⌈w⌉ samples, which share w.
+        """Each sample of weight w as ⌈w⌉ samples that share w.
 
-        In mini-batches, a large weight on one sample would be one large step, and not the same as the sample
-        repeated; this makes it the same.
+        In a mini-batch, one sample with a large weight would cause one large step, unlike a repeated sample.
         """
         visits = np.maximum(np.ceil(self.weights - ROUNDING), 1).astype(np.int64)
         rows = np.repeat(np.arange(len(self)), visits)
         return Samples(self.x[rows], self.y[rows], (self.weights / visits)[rows])
 
     def split(self, fraction: float, seed: int, *, by_class: bool) -> tuple[Samples, Samples]:
-        """Most samples, and a random fraction to validate on: of each class, if it has enough."""
+        """Training samples, and a random fraction for validation: of each class, if it has enough samples."""
         count = min(max(round(fraction * len(self)), 1), len(self) - 1)
         if count < 1:
-            raise ValueError("early_stopping=True needs at least 2 samples: one is kept for validation")
+            raise ValueError("early_stopping=True needs at least 2 samples, one of them for validation")
         stratify = self.y if by_class else None
         if by_class:
             sizes = np.unique(self.y, return_counts=True)[1]
@@ -71,32 +70,32 @@ class Samples:
 
 
 def checked(estimator: Any, *data: Any, reset: bool, dtype: str, **how: Any) -> Any:
-    """Arrays from X, or from X and y, as scikit-learn's `validate_data` has it; it knows no types."""
+    """X, or X and y, as validated arrays: scikit-learn's `validate_data`, which is untyped."""
     data = tuple(_readable(array, name) for name, array in zip(("X", "y"), data, strict=False))
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is an error, no warning
+    with np.errstate(over="ignore", invalid="ignore"):  # non-finite values raise errors, not warnings
         return validate_data(estimator, *data, reset=reset, dtype=dtype, order="C", **how)
 
 
 def _readable(data: Any, name: str) -> Any:
-    """What scikit-learn would misread (it ignores masks), or leave to torch to fail at."""
+    """Convert tensors, and refuse masked arrays, whose masks scikit-learn would ignore."""
     return as_array(data, name) if isinstance(data, torch.Tensor) else unmasked(data, name)
 
 
 def checked_weights(sample_weight: Any, samples: int) -> Array:
-    """The weights, or ones for None: scaled so that they can count visits."""
+    """The weights, or ones for None, scaled to count visits."""
     if sample_weight is None:
         return np.ones(samples)
     weights = check_array(
         unmasked(sample_weight, "sample_weight"), ensure_2d=False, dtype="float64", input_name="sample_weight"
     )
     if weights.ndim != 1:
-        raise ValueError(f"sample_weight must be one number for each sample, not of shape {weights.shape}")
+        raise ValueError(f"sample_weight must have one number per sample; its shape is {weights.shape}")
     if len(weights) != samples:
         raise ValueError(f"sample_weight has {len(weights)} numbers for {samples} samples")
     if (weights < 0).any():
-        raise ValueError(f"sample_weight must be 0 or more; it has {weights.min():g}")
+        raise ValueError(f"sample_weight must be 0 or more; got {weights.min():g}")
     if not weights.any():
         raise ValueError("sample_weight is zero for all samples; at least one weight must be above zero")
     mean = weights[weights > 0].mean()
-    # Weights of mean 1 and more count samples; smaller ones (probabilities, say) have no such meaning.
+    # Weights with a mean of 1 or more count samples; smaller ones, such as probabilities, do not.
     return weights * (min(max(mean, 1.0), MOST_VISITS) / mean)

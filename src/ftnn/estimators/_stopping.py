@@ -1,4 +1,4 @@
-"""When to end a stage of training, and which network was the best."""
+"""Ends stages of training, and remembers the best network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ftnn.nn import Network
 from ftnn.training import Epoch
 
 PLATEAU = 0.95
-"""A stage is not ended before its loss has fallen to this share of its first: many functions start slowly."""
+"""A stage runs until its loss has fallen to this fraction of the first: many functions start slowly."""
 
 
 class Stopping:
@@ -18,10 +18,10 @@ class Stopping:
 
     **Arguments:**
 
-    - `score`: of an epoch; the larger the better.
-    - `tol`: an improvement is one by more than this over the stage's best.
-    - `patience`: how many epochs in a row may bring no improvement.
-    - `keep_best`: whether to remember the parameters that had the best score.
+    - `score`: the score of an epoch; larger is better.
+    - `tol`: the smallest improvement over the best score of the stage that counts.
+    - `patience`: the number of epochs in a row without an improvement that ends a stage.
+    - `keep_best`: whether to remember the parameters with the best score.
     """
 
     def __init__(self, score: Callable[[Epoch], float], tol: float, patience: int, *, keep_best: bool):
@@ -32,15 +32,15 @@ class Stopping:
         self._waited = 0
         self._best_state: dict[str, Any] | None = None
         self.scores: list[float] = []
-        """Of every epoch that was kept."""
+        """Of every epoch that was not undone."""
 
     def __call__(self, epoch: Epoch, net: Network) -> bool:
         if epoch.undone:
             return False  # fine-tuning ends by itself
         score = self._score(epoch)
         self.scores.append(score)
-        whole = epoch.layer in (0, len(net.layers))  # below, the network has no output layer of its own yet
-        if self._keep_best and whole and score > self._best:
+        is_complete = epoch.layer in (0, len(net.layers))  # otherwise, its output layer is not trained yet
+        if self._keep_best and is_complete and score > self._best:
             self._best, self._best_state = score, copy.deepcopy(net.state_dict())
         if (epoch.stage, epoch.layer) != self._stage:
             self._stage, self._waited = (epoch.stage, epoch.layer), 0
@@ -54,6 +54,6 @@ class Stopping:
         return self._waited >= self._patience
 
     def restore_best(self, net: Network) -> None:
-        """Give a network the parameters that had the best score."""
+        """Restore the parameters with the best score."""
         if self._best_state is not None:
             net.load_state_dict(self._best_state)

@@ -1,4 +1,4 @@
-"""Rows that make no sense: no door lets one in, and one that is in hides none of the others."""
+"""Invalid rows: none gets into a store, and one that is already there does not hide the others."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ CURVE = PiCell(4, 5, epochs=2)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    made = Store(tmp_path / "a.sqlite")
+    store = Store(tmp_path / "a.sqlite")
     for each, ft in ((GOOD, 96.5), (BAD, 97.5)):
         epochs = [stored.epoch(1, ft)]
-        stored.cell(made, each.function, each.activation, 1, each.gamma, ft=ft, lwt=ft, epochs=epochs)
+        stored.cell(store, each.function, each.activation, 1, each.gamma, ft=ft, lwt=ft, epochs=epochs)
     passes = [{"epoch": n, "loss": 0.5, "accuracy": 50.0, "seconds": 0.1} for n in (1, 2)]
-    made.add(stored.row(CURVE.task(), 50.0), json.dumps(passes), None)
-    return made
+    store.add(stored.row(CURVE.task(), 50.0), json.dumps(passes), None)
+    return store
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def rewritten(store: Store, path: Path, **changes: Any) -> Path:
     for row in rows:
         if '"F12"' in row["task"]:
             row.update(changes)
-    # As text where the types of a column differ, as a person's own program may write it.
+    # Columns of mixed types become text, as another program might write them.
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     for name in changes:
         if len({type(each) for each in columns[name] if each is not None}) > 1:
@@ -142,7 +142,7 @@ WRONG_CELLS = [
 
 
 @pytest.mark.parametrize(("name", "value"), [*WRONG, *WRONG_CELLS])
-def test_a_row_that_makes_no_sense_brings_nothing(
+def test_importing_an_invalid_row_imports_nothing(
     store: Store, other: Store, tmp_path: Path, name: str, value: Any
 ) -> None:
     other.keep(BAD.task().key, Checkpoint({"n": 1}, {"a": np.zeros(2)}))
@@ -155,14 +155,14 @@ def test_a_row_that_makes_no_sense_brings_nothing(
     assert not other.claim([BAD.task().key], "you", 60)
 
 
-def test_what_is_right_is_imported(store: Store, other: Store, tmp_path: Path) -> None:
-    """So that the rows above are refused for what was changed in them."""
+def test_the_unchanged_rows_are_imported(store: Store, other: Store, tmp_path: Path) -> None:
+    """So the rows above are refused only because of what was changed in them."""
     assert import_file(other, rewritten(store, tmp_path / "good.parquet", loss=float("inf"))) == (3, 3)
     assert [replace(row, loss=None) for row in other.rows()] == store.rows()
 
 
 @pytest.mark.parametrize("name", ["task", "digest", "epochs"])
-def test_a_column_that_is_not_there_is_named(store: Store, other: Store, tmp_path: Path, name: str) -> None:
+def test_a_missing_parquet_column_is_named(store: Store, other: Store, tmp_path: Path, name: str) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     export(store, tmp_path / "a.parquet")
     parquet.write_table(
@@ -177,36 +177,38 @@ LINE = f"1,F12,tanh,-4,97.0,97.5,0,20.5,,{'a' * 64}"
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         (LINE.replace("97.5", "150"), "ft_accuracy is 150.0; expected null or a number from 0 to 100"),
         (LINE.replace("97.5", "91 %"), "ft_accuracy is '91 %'"),
         (LINE.replace("97.5", "nan"), "ft_accuracy is nan"),
-        (LINE.replace("97.5", ""), "must say why it failed"),
+        (LINE.replace("97.5", ""), "must have a reason in failed"),
         (LINE.replace("20.5", ""), "seconds is ''"),
         (LINE.replace("20.5", "-1"), "cell_seconds is -1.0"),
         (LINE.replace("a" * 64, "z" * 64), "expected a SHA-256 digest"),
         (LINE.replace(",0,20.5", ",0.5,20.5"), "seed is '0.5'"),
-        (LINE + ",more", "has 11 fields"),
-        (LINE[: LINE.rindex(",")], "has 9 fields"),
+        (LINE + ",more", "11 fields"),
+        (LINE[: LINE.rindex(",")], "9 fields"),
     ],
 )
-def test_csv_is_held_to_the_same(other: Store, tmp_path: Path, line: str, said: str) -> None:
+def test_csv_rows_are_checked_like_parquet_rows(
+    other: Store, tmp_path: Path, line: str, message: str
+) -> None:
     path = tmp_path / "a.csv"
     path.write_text("\n".join([CSV, LINE.replace("F12", "F03"), line]), "utf-8")
     with pytest.raises(DataError) as caught:
         import_file(other, path)
     assert "line 3" in str(caught.value)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert other.count() == 0
 
 
-def test_csv_may_begin_with_a_byte_order_mark(other: Store, tmp_path: Path) -> None:
+def test_csv_may_start_with_a_byte_order_mark(other: Store, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("\n".join([CSV, LINE]), "utf-8-sig")
     assert import_file(other, tmp_path / "a.csv") == (1, 1)
 
 
-def test_a_file_without_a_header_is_refused_even_if_it_is_empty(other: Store, tmp_path: Path) -> None:
+def test_csv_without_the_expected_header_is_refused_even_if_empty(other: Store, tmp_path: Path) -> None:
     for text in ("", "rate,accuracy\n"):
         (tmp_path / "a.csv").write_text(text)
         with pytest.raises(DataError, match="columns"):
@@ -215,7 +217,7 @@ def test_a_file_without_a_header_is_refused_even_if_it_is_empty(other: Store, tm
     assert import_file(other, tmp_path / "a.csv") == (0, 0)
 
 
-def test_several_files_are_imported_all_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_one_file_is_invalid_no_file_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("good.csv").write_text("\n".join([CSV, LINE]))
     Path("bad.csv").write_text("\n".join([CSV, LINE.replace("97.5", "150")]))
@@ -225,12 +227,12 @@ def test_several_files_are_imported_all_or_none(tmp_path: Path, monkeypatch: pyt
         assert opened.count() == 0
 
 
-def test_what_ftnn_itself_writes_is_held_to_the_same(other: Store) -> None:
+def test_results_of_training_are_checked_like_imported_rows(other: Store) -> None:
     task = GOOD.task()
     for wrong in ({"ft_accuracy": 150.0}, {"digest": ""}, {"seconds": float("nan")}):
-        made = Outcome(task.key, (), None, None, 0.1, {}, 90.0, 91.0, "a" * 64, 1.0)
+        outcome = Outcome(task.key, (), None, None, 0.1, {}, 90.0, 91.0, "a" * 64, 1.0)
         with pytest.raises(FtnnError, match=next(iter(wrong))):
-            other.record(task, replace(made, **wrong), {})
+            other.record(task, replace(outcome, **wrong), {})
     with pytest.raises(FtnnError, match="epochs"):
         other.add(stored.row(task, 90.0), "[5]", None)
     with pytest.raises(FtnnError, match="key"):
@@ -238,8 +240,8 @@ def test_what_ftnn_itself_writes_is_held_to_the_same(other: Store) -> None:
     assert other.count() == 0
 
 
-def test_layers_without_their_parameters_leave_what_is_in_hand(other: Store) -> None:
-    """Such a row is of no use to the stages after it: the stage is run, from its checkpoint."""
+def test_importing_a_layer_without_parameters_keeps_its_checkpoint_and_claim(other: Store) -> None:
+    """Later stages cannot use such a row: the stage still has to run, from its checkpoint."""
     task = GOOD.task().before
     assert task is not None
     other.keep(task.key, Checkpoint({"n": 1}, {"a": np.zeros(2)}))
@@ -250,12 +252,12 @@ def test_layers_without_their_parameters_leave_what_is_in_hand(other: Store) -> 
 
 
 @pytest.mark.parametrize("text", ["5", "[]", "null", "{", '{"kind": 5}'])
-def test_a_task_that_cannot_be_read_is_an_error_of_ours(text: str) -> None:
+def test_an_unreadable_task_raises_an_ftnn_error(text: str) -> None:
     with pytest.raises(FtnnError):
         task_from_text(text)
 
 
-# --- a store that is damaged already, as imports of version 0.1 could leave it ---
+# --- damaged stores, such as version 0.1 could leave after an import ---
 
 DAMAGE: list[tuple[str, str, Any]] = [
     ("stages", "ft_accuracy", "91 %"),
@@ -272,20 +274,20 @@ DAMAGE: list[tuple[str, str, Any]] = [
 
 def damage(store: Store, table: str, column: str, value: Any) -> None:
     with sqlite3.connect(store.path) as db:
-        new = "CAST(? AS TEXT)" if column == "failed" else "?"  # bytes are then a text that is not UTF-8
+        new = "CAST(? AS TEXT)" if column == "failed" else "?"  # makes bytes a text that is not UTF-8
         db.execute(f"UPDATE {table} SET {column} = {new} WHERE key = ?", (value, BAD.task().key))
     db.close()
 
 
 @pytest.mark.parametrize(("table", "column", "value"), DAMAGE)
-def test_one_damaged_row_hides_no_other(
+def test_a_damaged_row_does_not_hide_other_rows(
     store: Store, other: Store, tmp_path: Path, table: str, column: str, value: Any
 ) -> None:
     damage(store, table, column, value)
     assert store.rows([each.task().key for each in (GOOD, BAD, CURVE)]) == store.rows()
     assert {row.task.cell for row in store.rows()} == {GOOD, CURVE}
-    (found,) = store.survey()[1]
-    assert found.key == BAD.task().key
+    (damaged,) = store.survey()[1]
+    assert damaged.key == BAD.task().key
     store.close()
     for file in ("m.csv", "all.parquet", "report.md", "report.html"):
         verb = ("report", "--out") if file.startswith("report") else ("store", "export")
@@ -304,7 +306,7 @@ def test_one_damaged_row_hides_no_other(
     assert import_file(other, tmp_path / "all.parquet") == (2, 2)
 
 
-def test_a_damaged_row_is_not_done_and_gives_way_to_a_good_one(store: Store) -> None:
+def test_a_damaged_row_counts_as_missing_and_is_replaced(store: Store) -> None:
     damage(store, "stages", "ft_accuracy", "91 %")
     task = BAD.task()
     assert list(store.done([task.key, GOOD.task().key])) == [GOOD.task().key]
@@ -316,7 +318,9 @@ def test_a_damaged_row_is_not_done_and_gives_way_to_a_good_one(store: Store) -> 
 
 
 @pytest.mark.parametrize("value", ["5", "{", '[{"epoch": 1}]', PASSES, b"\xff"])
-def test_damaged_epochs_hide_nothing_else(store: Store, other: Store, tmp_path: Path, value: Any) -> None:
+def test_damaged_epochs_do_not_hide_other_data(
+    store: Store, other: Store, tmp_path: Path, value: Any
+) -> None:
     damage(store, "details", "epochs", value)
     report = collect(store)
     assert report.rows == 3
@@ -328,7 +332,9 @@ def test_damaged_epochs_hide_nothing_else(store: Store, other: Store, tmp_path: 
 
 
 @pytest.mark.parametrize("value", [b"damaged", b""])
-def test_damaged_parameters_hide_nothing_else(store: Store, other: Store, tmp_path: Path, value: Any) -> None:
+def test_damaged_parameters_do_not_hide_other_data(
+    store: Store, other: Store, tmp_path: Path, value: Any
+) -> None:
     damage(store, "details", "arrays", value)
     assert [each.key for each in collect(store).damaged] == [BAD.task().key]
     export(store, tmp_path / "all.parquet")
@@ -343,31 +349,31 @@ def test_parameters_of_another_network_are_not_drawn(store: Store) -> None:
     assert [each.key for each in collect(store).damaged] == [BAD.task().key]
 
 
-def test_a_damaged_checkpoint_is_not_gone_on_from(store: Store) -> None:
-    """The stage starts again instead: what it gives is then right."""
+def test_a_damaged_checkpoint_is_ignored(store: Store) -> None:
+    """The stage starts over, so its result is still correct."""
     for column, old, new in (("arrays", "", ""), ("notes", "'1'", "'2'"), ("notes", "'{'", "''")):
         store.keep("k", Checkpoint({"n": 1}, {"a": np.full(2, 1.0)}))
         with sqlite3.connect(store.path) as db:
             if column == "arrays":  # a bit of the last number
-                (kept,) = db.execute("SELECT arrays FROM checkpoints").fetchone()
-                db.execute("UPDATE checkpoints SET arrays = ?", (kept[:-1] + bytes([kept[-1] ^ 1]),))
+                (blob,) = db.execute("SELECT arrays FROM checkpoints").fetchone()
+                db.execute("UPDATE checkpoints SET arrays = ?", (blob[:-1] + bytes([blob[-1] ^ 1]),))
             else:
                 db.execute(f"UPDATE checkpoints SET {column} = replace({column}, {old}, {new})")
         db.close()
         assert store.checkpoint("k") is None
 
 
-def test_a_checkpoint_of_version_0_1_is_gone_on_from(store: Store) -> None:
+def test_a_checkpoint_of_version_0_1_is_used(store: Store) -> None:
     import safetensors.numpy
 
     with sqlite3.connect(store.path) as db:
         blob = safetensors.numpy.save({"a": np.ones(2)})
         db.execute("INSERT INTO checkpoints VALUES ('k', ?, ?)", (json.dumps({"n": 1}), blob))
     db.close()
-    found = store.checkpoint("k")
-    assert found is not None
-    assert found.notes == {"n": 1}
+    checkpoint = store.checkpoint("k")
+    assert checkpoint is not None
+    assert checkpoint.notes == {"n": 1}
 
 
-def test_a_very_deep_cell_has_its_chain() -> None:
+def test_the_chain_of_a_very_deep_cell_needs_no_recursion() -> None:
     assert len(Cell("F03", "relu", 3000, -1).task().chain) == 3000

@@ -1,4 +1,4 @@
-"""Results out of a store and into another."""
+"""Export of results from a store, and import into another."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ CURVE = PiCell(128, 200)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """With results that are made up: those of the paper's settings take long."""
-    made = Store(tmp_path / "a.sqlite")
+    """With invented results: the paper's settings would take too long."""
+    store = Store(tmp_path / "a.sqlite")
     for number, each in enumerate([*CELLS, OTHER]):
         task = each.task()
         failed = "it was not finite" if each == CELLS[3] else None
-        made.record(
+        store.record(
             task,
             Outcome(
                 task.key, (), failed, None, 0.1, {}, 90.25 + number, 91.5 + number, f"{number:064x}", 12.34
@@ -44,8 +44,8 @@ def store(tmp_path: Path) -> Store:
         )
     passes = tuple(Pass(epoch, 1.0, epoch % 7 * 10.0, 0.1) for epoch in range(1, 5001))
     task = CURVE.task()
-    made.record(task, Outcome(task.key, passes, None, None, 0.1, {}, None, 20.0, "f" * 64, 5.0), {})
-    return made
+    store.record(task, Outcome(task.key, passes, None, None, 0.1, {}, None, 20.0, "f" * 64, 5.0), {})
+    return store
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -54,18 +54,20 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 class TestCsv:
-    def test_has_the_papers_cells_in_order(self, store: Store, tmp_path: Path) -> None:
+    def test_mnist_csv_has_the_cells_with_the_papers_settings_in_order(
+        self, store: Store, tmp_path: Path
+    ) -> None:
         rows, left_out = export(store, tmp_path / "m.csv", "mnist")
         assert (rows, left_out) == (4, 1)
-        found = read(tmp_path / "m.csv")
-        assert tuple(found[0]) == COLUMNS
-        assert [(row["function"], row["gamma"], row["seed"]) for row in found] == [
+        rows_read = read(tmp_path / "m.csv")
+        assert tuple(rows_read[0]) == COLUMNS
+        assert [(row["function"], row["gamma"], row["seed"]) for row in rows_read] == [
             ("F03", "0", "0"),
             ("F03", "-1", "0"),
             ("F03", "-1", "2"),
             ("F12", "-3", "0"),
         ]
-        assert found[3] == {
+        assert rows_read[3] == {
             "hidden_layers": "5",
             "function": "F12",
             "activation": "tanh",
@@ -78,20 +80,20 @@ class TestCsv:
             "digest": "0" * 64,
         }
 
-    def test_of_a_failed_cell_has_no_accuracies(self, store: Store, tmp_path: Path) -> None:
+    def test_a_failed_cell_has_no_accuracies_in_csv(self, store: Store, tmp_path: Path) -> None:
         export(store, tmp_path / "m.csv", "mnist")
         row = read(tmp_path / "m.csv")[0]
         assert (row["lwt_accuracy"], row["ft_accuracy"], row["failed"]) == ("", "", "it was not finite")
 
-    def test_of_other_functions_is_apart(self, store: Store, tmp_path: Path) -> None:
+    def test_custom_functions_have_their_own_csv(self, store: Store, tmp_path: Path) -> None:
         export(store, tmp_path / "m.csv", "custom")
         assert [row["function"] for row in read(tmp_path / "m.csv")] == [CELLS[4].function]
 
-    def test_of_other_settings_says_which(self, store: Store, tmp_path: Path) -> None:
+    def test_csv_of_other_settings_lists_the_settings(self, store: Store, tmp_path: Path) -> None:
         assert export(store, tmp_path / "o.csv", "other") == (1, 0)
-        (found,) = read(tmp_path / "o.csv")
-        assert tuple(found) == (*COLUMNS, *SETTING_COLUMNS)
-        assert [found[name] for name in ("function", *SETTING_COLUMNS)] == [
+        (line,) = read(tmp_path / "o.csv")
+        assert tuple(line) == (*COLUMNS, *SETTING_COLUMNS)
+        assert [line[name] for name in ("function", *SETTING_COLUMNS)] == [
             "F12",
             "mnist:50000",
             "3",
@@ -100,7 +102,7 @@ class TestCsv:
             "2",
         ]
 
-    def test_of_other_settings_that_are_wrong_brings_nothing(self, store: Store, tmp_path: Path) -> None:
+    def test_csv_with_an_invalid_setting_imports_nothing(self, store: Store, tmp_path: Path) -> None:
         path = tmp_path / "o.csv"
         export(store, path, "other")
         path.write_text(path.read_text().replace("mnist:50000", "cifar"))
@@ -109,14 +111,20 @@ class TestCsv:
                 import_file(other, path)
             assert other.rows() == []
 
-    def test_of_pi_has_each_epoch(self, store: Store, tmp_path: Path) -> None:
+    def test_csv_of_pi_has_a_line_for_each_epoch(self, store: Store, tmp_path: Path) -> None:
         assert export(store, tmp_path / "p.csv", "pi") == (5000, 1)
-        found = read(tmp_path / "p.csv")
-        assert tuple(found[0]) == pi.COLUMNS
-        assert found[2] == {"hidden": "128", "pairs": "200", "seed": "0", "epoch": "3", "accuracy": "30.00"}
+        rows_read = read(tmp_path / "p.csv")
+        assert tuple(rows_read[0]) == pi.COLUMNS
+        assert rows_read[2] == {
+            "hidden": "128",
+            "pairs": "200",
+            "seed": "0",
+            "epoch": "3",
+            "accuracy": "30.00",
+        }
 
     @pytest.mark.parametrize("what", ["mnist", "custom", "other", "pi"])
-    def test_that_was_exported_is_never_done_again(self, store: Store, tmp_path: Path, what: str) -> None:
+    def test_imported_cells_are_not_run_again(self, store: Store, tmp_path: Path, what: str) -> None:
         path = tmp_path / "m.csv"
         export(store, path, what)
         with Store(tmp_path / "b.sqlite") as other:
@@ -130,19 +138,19 @@ class TestCsv:
         assert (tmp_path / "again.csv").read_bytes() == path.read_bytes()
 
     @pytest.mark.parametrize(
-        ("change", "said"),
+        ("change", "message"),
         [
             (("F12", "F99"), "line 5: 'F99'"),
             (("tanh", "tangent"), "line 5: unknown activation 'tangent'"),
             (("91.50", "191.50"), "ft_accuracy is 191.5; expected null or a number from 0 to 100"),
-            (("91.50", ""), "must say why it failed"),
+            (("91.50", ""), "must have a reason in failed"),
             (("-3", "minus three"), "minus three"),
             (("0" * 64, "00"), "expected a SHA-256 digest"),
             (("gamma", "rate"), "has the columns hidden_layers, function, activation, rate"),
         ],
     )
-    def test_that_is_wrong_brings_nothing(
-        self, store: Store, tmp_path: Path, change: tuple[str, str], said: str
+    def test_invalid_csv_imports_nothing(
+        self, store: Store, tmp_path: Path, change: tuple[str, str], message: str
     ) -> None:
         path = tmp_path / "m.csv"
         export(store, path, "mnist")
@@ -150,20 +158,23 @@ class TestCsv:
         with Store(tmp_path / "b.sqlite") as other:
             with pytest.raises(DataError) as caught:
                 import_file(other, path)
-            assert said in str(caught.value)
+            assert message in str(caught.value)
             assert other.rows() == []
 
-    def test_of_pi_with_a_gap_brings_nothing(self, store: Store, tmp_path: Path) -> None:
+    def test_csv_of_pi_with_a_missing_epoch_imports_nothing(self, store: Store, tmp_path: Path) -> None:
         path = tmp_path / "p.csv"
         export(store, path, "pi")
         lines = path.read_text().splitlines(keepends=True)
         path.write_text("".join([*lines[:7], *lines[8:]]))
-        with Store(tmp_path / "b.sqlite") as other, pytest.raises(DataError, match="line 8: epoch 8 where 7"):
+        with (
+            Store(tmp_path / "b.sqlite") as other,
+            pytest.raises(DataError, match="epoch is 8; expected 7"),
+        ):
             import_file(other, path)
 
 
 class TestParquet:
-    def test_has_everything(self, tmp_path: Path) -> None:
+    def test_parquet_has_everything(self, tmp_path: Path) -> None:
         with Store(tmp_path / "a.sqlite") as store, Store(tmp_path / "b.sqlite") as other:
             run_inline([cell(layers=2), PiCell(4, 6, epochs=3)], store)
             assert export(store, tmp_path / "a.parquet") == (4, 0)
@@ -175,7 +186,7 @@ class TestParquet:
             # Stages after an imported one can be run.
             assert len(run_inline([cell(layers=3)], other).ran) == 2
 
-    def test_may_be_without_parameters(self, tmp_path: Path) -> None:
+    def test_parquet_without_parameters_can_be_completed_later(self, tmp_path: Path) -> None:
         with Store(tmp_path / "a.sqlite") as store, Store(tmp_path / "b.sqlite") as other:
             run_inline([cell()], store)
             export(store, tmp_path / "a.parquet", parameters=False)
@@ -187,23 +198,23 @@ class TestParquet:
             assert import_file(other, tmp_path / "a.parquet") == (2, 0)
             assert other.arrays(cell().task().key) is not None
 
-    def test_that_is_damaged_brings_nothing(self, tmp_path: Path) -> None:
+    def test_damaged_parquet_imports_nothing(self, tmp_path: Path) -> None:
         (tmp_path / "a.parquet").write_bytes(b"PAR1 but no more")
-        with Store(tmp_path / "b.sqlite") as other, pytest.raises(DataError, match="cannot be read"):
+        with Store(tmp_path / "b.sqlite") as other, pytest.raises(DataError, match="cannot read"):
             import_file(other, tmp_path / "a.parquet")
 
 
-def test_the_ending_says_what_to_write(store: Store, tmp_path: Path) -> None:
+def test_unknown_file_types_and_tables_are_refused(store: Store, tmp_path: Path) -> None:
     with pytest.raises(FtnnError, match=r"must end in .csv or .parquet"):
         export(store, tmp_path / "a.txt")
     with pytest.raises(FtnnError, match=r"must end in .csv or .parquet"):
         import_file(store, tmp_path / "a.txt")
-    with pytest.raises(FtnnError, match="expected mnist, custom, other, pi"):
+    with pytest.raises(FtnnError, match="expected one of mnist, custom, other, pi"):
         export(store, tmp_path / "a.csv", "all")
 
 
-def test_a_file_that_cannot_be_written_or_read(store: Store, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_or_read_is_an_error(store: Store, tmp_path: Path) -> None:
     with pytest.raises(FtnnError, match="cannot write"):
         export(store, tmp_path / "no" / "a.csv", "mnist")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="cannot read"):
         import_file(store, tmp_path / "no.csv")

@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes on this machine, one of which dies."""
+"""A real Ray cluster of two nodes on this machine, one of which is killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.experiments.quick import cell, digests, run_inline
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'ftnn[ray]'")
 
-# In a process of its own: Ray leaves threads and sockets behind, and warns of them as it ends.
+# In a separate process: Ray leaves threads and sockets behind, and warns about them at exit.
 _SCRIPT = """
 import sys
 import ray
@@ -62,7 +62,7 @@ CELLS = [
 
 
 @pytest.mark.slow
-def test_a_node_that_dies_changes_nothing(tmp_path: Path) -> None:
+def test_losing_a_node_does_not_change_results(tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
     environment = {
         **os.environ,
@@ -91,22 +91,22 @@ def test_a_node_that_dies_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "message"),
     [
-        ("127.0.0.1:1", "127.0.0.1:1: no Ray cluster answers"),
-        ("nonsense", "an address is HOST:PORT"),
-        ("localhost:port", "an address is HOST:PORT"),
+        ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
+        ("nonsense", "expected HOST:PORT"),
+        ("localhost:port", "expected HOST:PORT"),
     ],
 )
-def test_a_cluster_that_is_not_there(address: str, said: str) -> None:
+def test_an_unreachable_cluster_is_an_error(address: str, message: str) -> None:
     from ftnn.experiments.grid.ray import RayExecutor
 
     with pytest.raises(FtnnError) as caught:
         RayExecutor(address)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     from ftnn.experiments.grid.ray import RayExecutor
 
     monkeypatch.setitem(sys.modules, "ray", None)
@@ -114,5 +114,5 @@ def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
         RayExecutor("auto")
 
 
-def test_the_cells_share_stages() -> None:
+def test_the_cells_of_this_test_share_stages() -> None:
     assert Layerwise(CELLS[0]) in CELLS[1].task().chain

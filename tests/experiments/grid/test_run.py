@@ -1,4 +1,4 @@
-"""Grids: shared prefixes, failed chains, lost workers, and runs that are cut off."""
+"""Grids: shared stages, failed chains, lost workers, and interrupted runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +17,9 @@ import pytest
 
 from ftnn.errors import FtnnError
 from ftnn.experiments import Cell, LocalExecutor, PiCell, Store, run
-from ftnn.experiments.grid.jobs import Broken, Event, Job, Lost, Progress
-from ftnn.experiments.grid.task import AnyTask
+from ftnn.experiments.grid.jobs import Broken, Checkpoint, Event, Job, Lost, Outcome, Predecessor, Progress
+from ftnn.experiments.grid.registry import KINDS
+from ftnn.experiments.grid.task import AnyTask, OnProgress, Task
 from ftnn.experiments.paper.mnist.cells import Layerwise
 from ftnn.experiments.paper.mnist.training import network_of, problem_of
 from ftnn.training import digest, fit
@@ -31,7 +32,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def by_fit(cell: Cell) -> tuple[str, float | None, float | None, str | None]:
-    """What `fit` makes of a cell, in one go."""
+    """The result of training a cell with `fit`, in one go."""
     net, problem = network_of(cell), problem_of(cell.data)
     history = fit(
         net,
@@ -47,7 +48,7 @@ def by_fit(cell: Cell) -> tuple[str, float | None, float | None, str | None]:
 
 
 class TestChains:
-    def test_each_stage_is_run_once(self, store: Store) -> None:
+    def test_a_stage_shared_by_cells_is_run_once(self, store: Store) -> None:
         cells = [cell(layers=depth) for depth in (3, 1, 2)]
         executor = run_inline(cells, store)
         assert sorted(task.title for task in executor.ran) == [
@@ -57,19 +58,19 @@ class TestChains:
         assert len(store.rows()) == 6
 
     @pytest.mark.parametrize("function", ["F03", "F12", "F08"])
-    def test_every_cell_is_what_fit_makes_of_it(self, store: Store, function: str) -> None:
+    def test_every_cell_gives_the_same_result_as_fit(self, store: Store, function: str) -> None:
         cells = [cell(function, depth, gamma=-1, epochs=(3, 3)) for depth in (1, 3)]
         run_inline(cells, store)
         for each in cells:
             (row,) = store.rows([each.task().key])
             assert (row.digest, row.lwt_accuracy, row.ft_accuracy, row.failed) == by_fit(each)
 
-    def test_what_is_done_is_not_run_again(self, store: Store) -> None:
+    def test_finished_stages_are_not_run_again(self, store: Store) -> None:
         run_inline([cell(layers=2)], store)
         assert run_inline([cell(layers=1), cell(layers=2)], store).ran == [cell(layers=1).task()]
 
-    def test_a_failure_ends_the_chain_and_each_cell_says_why(self, store: Store) -> None:
-        """exp overflows at once with such a rate."""
+    def test_a_failed_stage_ends_its_chain_and_each_cell_says_why(self, store: Store) -> None:
+        """exp overflows at once at this learning rate."""
         broken = [cell("p*exp(q*x + r) where q in [50, 90]", depth, gamma=20) for depth in (1, 2, 3)]
         executor = run_inline(broken, store)
         assert "LWT 2" not in [task.title for task in executor.ran]
@@ -79,14 +80,14 @@ class TestChains:
             assert "layer-wise training, hidden layer 1, epoch 1" in row.failed
             assert (row.digest, row.failed) == (by_fit(each)[0], by_fit(each)[3])
 
-    def test_a_cell_that_ends_at_chance_is_failed(self, store: Store) -> None:
+    def test_a_cell_that_ends_at_chance_counts_as_failed(self, store: Store) -> None:
         weak = cell(gamma=-60)
         run_inline([weak], store)
         (row,) = store.rows([weak.task().key])
         assert row.failed is not None
         assert "no better than chance" in row.failed
 
-    def test_stages_without_parameters_are_run_where_they_are_needed(self, store: Store) -> None:
+    def test_a_stage_without_parameters_is_run_again_if_a_later_one_needs_it(self, store: Store) -> None:
         run_inline([cell(layers=1)], store)
         first = Layerwise(cell(layers=1))
         store._db.execute("UPDATE details SET arrays = NULL WHERE key = ?", (first.key,))
@@ -96,35 +97,37 @@ class TestChains:
 
 
 class TestCheckpoints:
-    def checkpoints(self, task: AnyTask, job: Job, monkeypatch: pytest.MonkeyPatch) -> list[Progress]:
+    def checkpoints(self, job: Job, monkeypatch: pytest.MonkeyPatch) -> list[Progress]:
         monkeypatch.setattr("ftnn.experiments.paper.running.SECONDS_BETWEEN", 0)
-        told: list[Progress] = []
-        job.run(told.append)
-        return told
+        reports: list[Progress] = []
+        job.run(reports.append)
+        return reports
 
     @pytest.mark.parametrize("kind", ["lwt", "ft"])
-    def test_a_stage_goes_on_from_any_epoch(
+    def test_a_stage_resumed_at_any_epoch_gives_the_same_result(
         self, store: Store, kind: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         chosen = cell("F12", 2, epochs=(4, 4))
         run_inline([chosen], store)
         task = chosen.task() if kind == "ft" else Layerwise(chosen)
-        before = tuple(kept for part in task.chain if (kept := store.kept(part)) is not None)
+        before = tuple(stage for part in task.chain if (stage := store.kept(part)) is not None)
         (row,) = store.rows([task.key])
-        told = self.checkpoints(task, Job(task, before), monkeypatch)
-        assert len(told) >= 2
-        for progress in told:
-            store.keep("k", progress.checkpoint)  # as it comes back from the store
+        reports = self.checkpoints(Job(task, before), monkeypatch)
+        assert len(reports) >= 2
+        for progress in reports:
+            store.keep("k", progress.checkpoint)  # through the store, as in a real run
             again = Job(task, before, store.checkpoint("k")).run(lambda _: None)
             assert again.digest == row.digest
             assert [e.loss for e in again.epochs] == [e.loss for e in store.epochs(task.key)]
             assert (again.lwt_accuracy, again.ft_accuracy) == (row.lwt_accuracy, row.ft_accuracy)
 
-    def test_a_curve_goes_on_from_any_epoch(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_curve_of_pi_resumed_at_any_epoch_gives_the_same_result(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         task = PiCell(8, 12, epochs=9).task()
         whole = Job(task).run(lambda _: None)
         assert len(whole.epochs) == 9
-        for progress in self.checkpoints(task, Job(task), monkeypatch):
+        for progress in self.checkpoints(Job(task), monkeypatch):
             store.keep("k", progress.checkpoint)
             again = Job(task, (), store.checkpoint("k")).run(lambda _: None)
             assert again.digest == whole.digest
@@ -133,14 +136,14 @@ class TestCheckpoints:
 
 
 class TestClaims:
-    def test_of_a_process_that_was_killed_are_free_at_once(self, store: Store) -> None:
+    def test_claims_of_a_dead_process_are_released_at_once(self, store: Store) -> None:
         gone = subprocess.Popen([sys.executable, "-c", ""])
         gone.wait()
         task = cell().task()
         store.claim([part.key for part in (*task.chain, task)], f"{socket.gethostname()} {gone.pid} x", 1e9)
         assert run_inline([cell()], store).ran == [*task.chain, task]
 
-    def test_of_the_living_and_of_other_machines_hold(self, store: Store) -> None:
+    def test_claims_of_live_processes_and_other_machines_stay(self, store: Store) -> None:
         alive, elsewhere = f"{socket.gethostname()} {os.getppid()} x", "another-machine 1 x"
         store.claim(["a"], alive, 1e9)
         store.claim(["b"], elsewhere, 1e9)
@@ -149,7 +152,7 @@ class TestClaims:
 
 
 class _Clumsy(Inline):
-    """Loses each stage the first time, after its first epoch."""
+    """Loses each stage some times, after its first epoch."""
 
     def __init__(self, times: int = 1):
         super().__init__()
@@ -161,17 +164,17 @@ class _Clumsy(Inline):
         if not self.jobs:
             return []
         job = self.jobs.pop(0)
-        told: list[Event] = []
-        done = job.run(told.append)
+        events: list[Event] = []
+        outcome = job.run(events.append)
         self.resumed += job.checkpoint is not None
         if self.lost.get(job.task.key, 0) < self.times:
             self.lost[job.task.key] = self.lost.get(job.task.key, 0) + 1
-            return [*told[:1], Lost(job.task.key, "gone")]
-        return [done, done]  # a result that comes twice is taken once
+            return [*events[:1], Lost(job.task.key, "gone")]
+        return [outcome, outcome]  # a duplicate result is ignored
 
 
 class TestLostWorkers:
-    def test_their_stages_are_run_again_from_their_checkpoints(
+    def test_stages_of_lost_workers_resume_from_their_checkpoints(
         self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("ftnn.experiments.paper.running.SECONDS_BETWEEN", 0)
@@ -184,38 +187,57 @@ class TestLostWorkers:
             run_inline([cell(layers=2)], other)
             assert digests(store) == digests(other)
 
-    def test_are_not_lost_for_ever(self, store: Store) -> None:
+    def test_a_stage_whose_worker_keeps_dying_is_given_up(self, store: Store) -> None:
         executor = _Clumsy(times=99)
-        with pytest.raises(FtnnError, match="given up: its worker was lost 3 times: gone"):
+        with pytest.raises(FtnnError, match=r"gave up on .*: its worker died 3 times: gone"):
             run([cell().task()], store, executor, Quiet())
         assert executor.closed
 
-    def test_an_error_of_ours_is_shown(self, store: Store) -> None:
+    def test_an_exception_in_a_stage_is_reported_and_claims_are_released(self, store: Store) -> None:
         class Faulty(Inline):
             def events(self, seconds: float) -> list[Event]:
                 return [Broken(self.jobs[0].task.key, "ValueError: oh")]
 
-        with pytest.raises(FtnnError, match="could not be run: ValueError: oh"):
+        with pytest.raises(FtnnError, match=r"could not run .*: ValueError: oh"):
             run([cell().task()], store, Faulty(), Quiet())
-        # Nobody else has to wait for what it had claimed.
         assert run_inline([cell()], store).ran
 
 
+@dataclass(frozen=True)
+class Nothing:
+    """A cell without settings."""
+
+
+class Unreadable(Task[Nothing]):
+    """A stage whose data cannot be read."""
+
+    kind = "unreadable"
+    results = 1
+    cell_type = Nothing
+    title = work = "unreadable"  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride]
+    epochs = effort = 1  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride]
+
+    def run(
+        self, before: tuple[Predecessor, ...], checkpoint: Checkpoint | None, on_progress: OnProgress
+    ) -> Outcome:
+        raise FileNotFoundError("no such data")
+
+
 class TestProcesses:
-    def test_two_give_what_one_gives(self, store: Store, tmp_path: Path) -> None:
+    def test_two_worker_processes_give_the_same_results_as_none(self, store: Store, tmp_path: Path) -> None:
         tasks = [cell(name, depth).task() for name in ("F03", "F12") for depth in (1, 2)]
         run(tasks, store, LocalExecutor(2), Quiet())
         with Store(tmp_path / "b.sqlite") as other:
             run_inline([cell(name, depth) for name in ("F03", "F12") for depth in (1, 2)], other)
             assert digests(store) == digests(other)
             for key in digests(store):
-                mine, its = store.arrays(key), other.arrays(key)
-                assert mine is not None
-                assert its is not None
-                assert mine.keys() == its.keys()
-                assert all(np.array_equal(mine[name], its[name]) for name in mine)
+                ours, theirs = store.arrays(key), other.arrays(key)
+                assert ours is not None
+                assert theirs is not None
+                assert ours.keys() == theirs.keys()
+                assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
-    def test_one_that_is_killed_is_replaced(self, store: Store) -> None:
+    def test_a_killed_worker_is_replaced(self, store: Store) -> None:
         watcher = Quiet()
         executor = LocalExecutor(1)
 
@@ -234,8 +256,19 @@ class TestProcesses:
         (row,) = store.rows()
         assert row.digest == Job(chosen.task()).run(lambda _: None).digest
 
-    def test_there_is_at_least_one(self) -> None:
-        with pytest.raises(FtnnError, match="--jobs 0 must be 1 or more"):
+    def test_an_oserror_of_a_stage_is_reported_and_not_retried(self, store: Store) -> None:
+        watcher = Quiet()
+        task = Unreadable(Nothing())
+        KINDS["unreadable"] = Unreadable
+        try:
+            with pytest.raises(FtnnError, match=r"(?s)could not run .*FileNotFoundError: no such data"):
+                run([task], store, LocalExecutor(1), watcher)
+        finally:
+            del KINDS["unreadable"]
+        assert watcher.lost_tasks == []
+
+    def test_the_number_of_workers_must_be_positive(self) -> None:
+        with pytest.raises(FtnnError, match="jobs must be 1 or more, got 0"):
             LocalExecutor(0)
 
 
@@ -250,21 +283,19 @@ def ftnn(*arguments: str, cwd: Path) -> subprocess.Popen[bytes]:
         [sys.executable, "-m", "ftnn", *arguments],
         cwd=cwd,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         start_new_session=True,
-        # Tests that run in the background of a shell have Ctrl-C turned off, and pass that on.
+        # In the background of a shell, Ctrl-C is ignored, and child processes inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 
-def _progressed(path: Path) -> tuple[int, str]:
-    """How many rows there are, and what is in hand."""
+def _progress(path: Path) -> tuple[int, list[tuple[str, int]]]:
+    """How many rows a store has, and the checkpoints of unfinished stages."""
     if not path.exists():
-        return 0, ""
+        return 0, []
     with Store(path) as store:
-        return len(store.rows()), str(
-            store._db.all("SELECT key, length(notes) FROM checkpoints ORDER BY key")
-        )
+        return len(store.rows()), store._db.all("SELECT key, length(notes) FROM checkpoints ORDER BY key")
 
 
 @pytest.mark.slow
@@ -273,9 +304,9 @@ def test_a_command_that_is_killed_three_times_ends_with_the_same_digests(tmp_pat
     (tmp_path / "b").mkdir()
     killed = tmp_path / "a" / "ftnn.sqlite"
     for _ in range(3):
-        before = _progressed(killed)
+        before = _progress(killed)
         process = ftnn(*_COMMAND, "--jobs", "2", cwd=killed.parent)
-        while _progressed(killed) == before and process.poll() is None:
+        while _progress(killed) == before and process.poll() is None:
             time.sleep(0.1)
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -287,19 +318,72 @@ def test_a_command_that_is_killed_three_times_ends_with_the_same_digests(tmp_pat
     cells, others = (json.loads(text)["cells"] for text in (printed, undisturbed))
     assert [each["digest"] for each in cells] == [each["digest"] for each in others]
     assert len(cells) == 6
-    with Store(killed) as mine, Store(tmp_path / "b" / "ftnn.sqlite") as its:
-        assert digests(mine) == digests(its)
-        assert len(mine.rows()) == 12
+    with Store(killed) as resumed, Store(tmp_path / "b" / "ftnn.sqlite") as reference:
+        assert digests(resumed) == digests(reference)
+        assert len(resumed.rows()) == 12
+
+
+def _check_interrupted(process: subprocess.Popen[bytes], store: Path) -> None:
+    """Interrupt a command; expect exit code 130 and a message, no worker left, and no claim left."""
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, b"Traceback" in errors) == (130, False), errors.decode()
+    assert b"interrupted; finished work is in ftnn.sqlite" in errors
+    deadline = time.monotonic() + 10
+    while _group_exists(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _group_exists(process.pid)
+    with Store(store) as opened:
+        assert opened.owners() == []
+
+
+def _group_exists(pid: int) -> bool:
+    """Whether the session that this process led still has processes."""
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @pytest.mark.slow
-def test_ctrl_c_leaves_everything_to_go_on_from(tmp_path: Path) -> None:
+def test_after_ctrl_c_in_an_epoch_progress_is_kept_and_nothing_is_claimed(tmp_path: Path) -> None:
     process = ftnn(*_COMMAND, "--jobs", "1", cwd=tmp_path)
-    while _progressed(tmp_path / "ftnn.sqlite") == (0, "") and process.poll() is None:
+    store = tmp_path / "ftnn.sqlite"
+    while _progress(store) == (0, []) and process.poll() is None:
         time.sleep(0.05)
-    os.kill(process.pid, signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
-    with Store(tmp_path / "ftnn.sqlite") as store:
-        assert store.claim([replace(cell()).task().key], "another", 1)
-        assert store._db.all("SELECT count(*) FROM claims WHERE owner != 'another'") == [(0,)]
+    _check_interrupted(process, store)
+    assert _progress(store) != (0, [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.0, 0.05, 0.2, 0.5, 1.0, 1.5])
+def test_ctrl_c_ends_a_grid_properly_at_any_moment(tmp_path: Path, seconds: float) -> None:
+    """While modules load, workers start, or stages run."""
+    process = ftnn(*_COMMAND, "--jobs", "2", cwd=tmp_path)
+    while not (tmp_path / "ftnn.sqlite").exists() and process.poll() is None:
+        time.sleep(0.001)
+    time.sleep(seconds)
+    _check_interrupted(process, tmp_path / "ftnn.sqlite")
+
+
+_INTERRUPTED_IN_EXEC = """
+import runpy
+from ftnn.experiments import Store
+
+def interrupted(store: Store) -> None:
+    exec("raise KeyboardInterrupt")
+
+Store.__enter__ = interrupted
+runpy.run_module("ftnn", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_ctrl_c_inside_exec_of_source_text_ends_with_exit_code_130(tmp_path: Path) -> None:
+    """Python would end `python -m ftnn` with a signal, although the interrupt was handled."""
+    (tmp_path / "interrupted.py").write_text(_INTERRUPTED_IN_EXEC)
+    done = subprocess.run(
+        [sys.executable, "-m", "interrupted", *_COMMAND], cwd=tmp_path, capture_output=True, check=False
+    )
+    assert done.returncode == 130
+    assert b"interrupted; finished work is in ftnn.sqlite" in done.stderr

@@ -1,4 +1,4 @@
-"""The store: whole rows, several writers, and what is wrong with a file is said."""
+"""The store: atomic rows, several writers, and errors that explain what is wrong with a file."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ EPOCH = Epoch("ft", 0, 1, 0.5, 1.25, 50.0, 60.0, 1.5, 0.1)
 
 
 def outcome(digest: str = "a" * 64, arrays: float = 1.0) -> Outcome:
-    made = {"hidden.0.theta.p": np.full((3, 2), arrays, dtype=np.float32)}
-    return Outcome(TASK.key, (EPOCH,), None, None, 1.25, made, 55.0, 60.0, digest, 2.5)
+    parameters = {"hidden.0.theta.p": np.full((3, 2), arrays, dtype=np.float32)}
+    return Outcome(TASK.key, (EPOCH,), None, None, 1.25, parameters, 55.0, 60.0, digest, 2.5)
 
 
 @pytest.fixture
@@ -33,40 +33,40 @@ def store(tmp_path: Path) -> Store:
 
 
 class TestRows:
-    def test_come_back_as_they_were(self, store: Store) -> None:
+    def test_a_recorded_row_is_read_back_unchanged(self, store: Store) -> None:
         assert store.record(TASK, outcome(), {"ftnn": "1"})
         (row,) = store.rows()
         assert (row.key, row.task, row.lwt_accuracy, row.ft_accuracy) == (TASK.key, TASK, 55.0, 60.0)
         assert (row.loss, row.failed, row.seconds, row.digest) == (1.25, None, 2.5, "a" * 64)
         assert row.versions == {"ftnn": "1"}
         assert store.epochs(TASK.key) == (EPOCH,)
-        found = store.arrays(TASK.key)
-        assert found is not None
-        np.testing.assert_array_equal(found["hidden.0.theta.p"], np.ones((3, 2), np.float32))
+        arrays = store.arrays(TASK.key)
+        assert arrays is not None
+        np.testing.assert_array_equal(arrays["hidden.0.theta.p"], np.ones((3, 2), np.float32))
 
-    def test_the_first_stays(self, store: Store) -> None:
+    def test_the_first_result_of_a_stage_is_kept(self, store: Store) -> None:
         store.record(TASK, outcome(), {})
         assert not store.record(TASK, outcome("b" * 64, 2.0), {})
         assert [row.digest for row in store.rows()] == ["a" * 64]
-        found = store.arrays(TASK.key)
-        assert found is not None
-        assert (found["hidden.0.theta.p"] == 1).all()
+        arrays = store.arrays(TASK.key)
+        assert arrays is not None
+        assert (arrays["hidden.0.theta.p"] == 1).all()
 
-    def test_the_cells_seconds_are_those_of_all_its_stages(self, store: Store) -> None:
+    def test_the_seconds_of_a_cell_are_the_sum_over_its_stages(self, store: Store) -> None:
         assert TASK.before is not None
         store.record(TASK.before, outcome(), {})
         store.record(TASK, outcome(), {})
         assert {row.task.kind: row.cell_seconds for row in store.rows()} == {"lwt": None, "ft": 5.0}
 
-    def test_a_row_is_whole_or_not_there(self, store: Store) -> None:
-        """Where its second half cannot be written, the first is taken back."""
+    def test_a_row_is_written_completely_or_not_at_all(self, store: Store) -> None:
+        """If the second half cannot be written, the first is rolled back."""
         with sqlite3.connect(store.path) as other:
             other.execute("DROP TABLE details")
         with pytest.raises(StoreError, match="details"):
             store.record(TASK, outcome(), {})
         assert store.rows() == []
 
-    def test_finishing_ends_the_checkpoint_and_the_claim(self, store: Store) -> None:
+    def test_recording_a_stage_deletes_its_checkpoint_and_claim(self, store: Store) -> None:
         store.claim([TASK.key], "me", 60)
         store.keep(TASK.key, Checkpoint({"n": 1}, {"a": np.zeros(2)}))
         store.record(TASK, outcome(), {})
@@ -74,72 +74,72 @@ class TestRows:
         assert not store.claim([TASK.key], "me", 60)
 
 
-def test_checkpoints_replace_each_other(store: Store) -> None:
+def test_a_new_checkpoint_replaces_the_old_one(store: Store) -> None:
     assert store.checkpoint("k") is None
     for number in (1, 2):
         store.keep("k", Checkpoint({"n": number}, {"a": np.full(2, number)}))
-    found = store.checkpoint("k")
-    assert found is not None
-    assert found.notes == {"n": 2}
-    np.testing.assert_array_equal(found.arrays["a"], [2, 2])
+    checkpoint = store.checkpoint("k")
+    assert checkpoint is not None
+    assert checkpoint.notes == {"n": 2}
+    np.testing.assert_array_equal(checkpoint.arrays["a"], [2, 2])
 
 
 class TestClaims:
-    def test_belong_to_one(self, store: Store) -> None:
+    def test_a_stage_is_claimed_by_one_owner_at_a_time(self, store: Store) -> None:
         assert store.claim(["k"], "me", 60)
         assert not store.claim(["k"], "you", 60)
         assert store.claim(["k"], "me", 60)
         store.release("me")
         assert store.claim(["k"], "you", 60)
 
-    def test_are_given_in_order_and_no_more_than_asked_for(self, store: Store) -> None:
+    def test_claims_are_granted_in_order_up_to_the_count(self, store: Store) -> None:
         store.claim(["b"], "you", 60)
         assert store.claim("abcd", "me", 60, 2) == ["a", "c"]
         assert store.claim("abcd", "me", 60) == ["a", "c", "d"]
 
-    def test_end_by_themselves(self, store: Store) -> None:
+    def test_claims_expire(self, store: Store) -> None:
         assert store.claim(["k"], "me", -1)
         assert store.claim(["k"], "you", 60)
 
 
 class TestBadFiles:
-    def test_a_missing_one(self, tmp_path: Path) -> None:
+    def test_a_missing_store_is_an_error_if_it_must_exist(self, tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="there is no store"):
             Store(tmp_path / "no.sqlite", must_exist=True)
         assert not (tmp_path / "no.sqlite").exists()
 
-    def test_what_is_not_a_file_is_left_alone(self, tmp_path: Path) -> None:
+    def test_a_folder_or_pipe_is_refused_and_not_touched(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe")
         for path in (tmp_path, tmp_path / "pipe"):
             with pytest.raises(StoreError, match="is not a file"):
                 Store(path)
         assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
-    def test_a_missing_folder(self, tmp_path: Path) -> None:
+    def test_a_missing_folder_is_explained(self, tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="does the folder exist"):
             Store(tmp_path / "no" / "a.sqlite")
 
-    def test_a_newer_one_is_left_alone(self, tmp_path: Path) -> None:
+    def test_a_store_of_a_newer_version_is_refused_and_not_touched(self, tmp_path: Path) -> None:
         path = tmp_path / "a.sqlite"
         Store(path).close()
         with sqlite3.connect(path) as other:
             other.execute("PRAGMA user_version = 99")
         before = path.read_bytes()
-        with pytest.raises(StoreError, match="newer ftnn: it has version 99"):
+        with pytest.raises(StoreError, match="newer ftnn: its version is 99"):
             Store(path)
         assert path.read_bytes() == before
 
-    def test_another_programs_database_is_left_alone(self, tmp_path: Path) -> None:
+    def test_a_database_of_another_program_is_refused_and_not_touched(self, tmp_path: Path) -> None:
         path = tmp_path / "a.sqlite"
         with sqlite3.connect(path) as other:
-            other.execute("CREATE TABLE mine (x)")
+            other.execute("CREATE TABLE notes (x)")
         other.close()
         before = path.read_bytes()
-        with pytest.raises(StoreError, match="not a store of ftnn"):
+        with pytest.raises(StoreError, match="not an ftnn store"):
             Store(path)
         assert path.read_bytes() == before
 
-    def test_a_text_is_left_alone(self, tmp_path: Path) -> None:
+    def test_a_text_file_is_refused_and_not_touched(self, tmp_path: Path) -> None:
         path = tmp_path / "a.sqlite"
         path.write_text("not a database, but longer than a header of one hundred bytes " * 3)
         before = path.read_bytes()
@@ -147,7 +147,7 @@ class TestBadFiles:
             Store(path)
         assert path.read_bytes() == before
 
-    def test_a_damaged_one(self, store: Store) -> None:
+    def test_a_damaged_file_is_explained(self, store: Store) -> None:
         store.record(TASK, outcome(), {})
         store.close()
         content = bytearray(store.path.read_bytes())
@@ -156,30 +156,34 @@ class TestBadFiles:
         with pytest.raises(StoreError, match=r"damaged|malformed|disk image"):
             Store(store.path).rows()
 
-    def test_one_that_cannot_be_written(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_read_only_store_can_be_read_but_not_written(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         store.close()
         real = sqlite3.connect
 
-        def read_only(path: Path, **given: object) -> sqlite3.Connection:
-            return real(f"file:{path}?mode=ro", uri=True, **given)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        def read_only(path: Path, **options: object) -> sqlite3.Connection:
+            return real(f"file:{path}?mode=ro", uri=True, **options)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
         monkeypatch.setattr(sqlite3, "connect", read_only)
         opened = Store(store.path)
         assert opened.rows() == []
-        with pytest.raises(StoreError, match="cannot be written"):
+        with pytest.raises(StoreError, match="not writable"):
             opened.record(TASK, outcome(), {})
 
-    def test_one_that_another_program_holds(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_store_locked_by_another_program_is_explained(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr("ftnn.experiments.grid.database._PATIENCE", 0.1)
         waiting = Store(store.path)
         other = sqlite3.connect(store.path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreError, match="another program has held it"):
+        with pytest.raises(StoreError, match="another program has kept it locked"):
             waiting.record(TASK, outcome(), {})
         other.execute("ROLLBACK")
         assert waiting.record(TASK, outcome(), {})
 
-    def test_a_full_disk_damages_nothing(self, store: Store) -> None:
+    def test_a_full_disk_does_no_damage(self, store: Store) -> None:
         assert TASK.before is not None
         store.record(TASK.before, outcome(), {})
         pages = store._db.execute("PRAGMA page_count").fetchone()[0]
@@ -192,38 +196,38 @@ class TestBadFiles:
         assert Store(store.path)._db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_many_threads_may_make_it_at_once(tmp_path: Path) -> None:
-    faults: list[Exception] = []
+def test_many_threads_can_create_a_store_at_once(tmp_path: Path) -> None:
+    errors: list[Exception] = []
 
     def work() -> None:
         try:
             with Store(tmp_path / "a.sqlite") as store:
                 store.rows()
         except Exception as error:
-            faults.append(error)
+            errors.append(error)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert faults == []
+    assert errors == []
 
 
 _WORK = """
 import sys, json
 from tests.experiments.quick import Inline, Quiet, cell, run
-from tests.experiments.many import cells, Pretended
+from tests.experiments.many import cells, FakeExecutor
 from ftnn.experiments import Store
-executor = Pretended()
+executor = FakeExecutor()
 with Store(sys.argv[1]) as store:
     run([each.task() for each in cells()], store, executor, Quiet())
 print(json.dumps(executor.ran))
 """
 
 
-def test_a_thousand_cells_from_four_processes(tmp_path: Path) -> None:
-    """None is lost, none is run twice."""
+def test_four_processes_share_a_thousand_cells(tmp_path: Path) -> None:
+    """No stage is lost, and none is run twice."""
     from tests.experiments.many import cells
 
     path = tmp_path / "a.sqlite"

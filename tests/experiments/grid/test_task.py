@@ -1,4 +1,4 @@
-"""Tasks as data; and a new experiment, of which the grid has never heard."""
+"""Tasks as data, and a new experiment that the grid does not know."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pytest
 from ftnn.errors import DataError
 from ftnn.experiments import Cell, ConicCell, PiCell, Store, run
 from ftnn.experiments.grid.exchange import export
-from ftnn.experiments.grid.jobs import Checkpoint, Kept, Outcome
+from ftnn.experiments.grid.jobs import Checkpoint, Outcome, Predecessor
 from ftnn.experiments.grid.registry import KINDS, register, task_from_text, task_to_text
-from ftnn.experiments.grid.task import AnyTask, Task, Tell
+from ftnn.experiments.grid.task import AnyTask, OnProgress, Task
 from ftnn.experiments.paper.mnist.cells import Layerwise
 from tests.experiments.quick import Inline, Quiet, import_file
 
 
 @dataclass(frozen=True)
 class Coins:
-    """Tossed so often."""
+    """A number of coin tosses."""
 
     tosses: int
     seed: int = 0
@@ -48,7 +48,9 @@ class Toss(Task[Coins]):
     def effort(self) -> float:
         return self.cell.tosses
 
-    def run(self, before: tuple[Kept, ...], checkpoint: Checkpoint | None, tell: Tell) -> Outcome:
+    def run(
+        self, before: tuple[Predecessor, ...], checkpoint: Checkpoint | None, on_progress: OnProgress
+    ) -> Outcome:
         heads = np.random.default_rng(self.cell.seed).integers(0, 2, self.cell.tosses)
         share = 100 * float(heads.mean())
         return Outcome(self.key, (), None, None, None, {"heads": heads}, None, share, "c" * 64, 0.0)
@@ -61,7 +63,7 @@ def coins() -> Iterator[Toss]:
     del KINDS["coins"]
 
 
-def test_a_new_experiment_is_run_kept_and_exchanged(coins: Toss, tmp_path: Path) -> None:
+def test_a_new_experiment_is_run_stored_exported_and_imported(coins: Toss, tmp_path: Path) -> None:
     with Store(tmp_path / "a.sqlite") as store, Store(tmp_path / "b.sqlite") as other:
         run([coins], store, Inline(), Quiet())
         (row,) = store.rows()
@@ -74,7 +76,7 @@ def test_a_new_experiment_is_run_kept_and_exchanged(coins: Toss, tmp_path: Path)
         assert other.rows() == [row]
 
 
-def test_an_experiment_that_is_not_registered_is_damage(coins: Toss) -> None:
+def test_a_task_of_an_unregistered_experiment_is_refused(coins: Toss) -> None:
     text = task_to_text(coins)
     assert task_from_text(text) == coins
     with pytest.raises(DataError, match="expected an object whose kind is one of"):
@@ -90,6 +92,6 @@ def test_an_experiment_that_is_not_registered_is_damage(coins: Toss) -> None:
         ConicCell("learn-ellipse", 2).task(),
     ],
 )
-def test_a_task_survives_being_written(task: AnyTask) -> None:
+def test_a_task_survives_a_round_trip_through_text(task: AnyTask) -> None:
     assert task_from_text(task_to_text(task)) == task
     assert task_from_text(task_to_text(task)).key == task.key

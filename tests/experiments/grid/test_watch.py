@@ -1,4 +1,4 @@
-"""What a person is told while a grid runs."""
+"""The progress shown while a grid runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def outcome(task: AnyTask, failed: str | None = None) -> Outcome:
     return Outcome(task.key, (), failed, None, 0.5, {}, 90.0, None, "a" * 64, 3.0)
 
 
-def test_lines_say_what_is_done_and_how_long_the_rest_takes(
+def test_lines_show_finished_stages_and_the_remaining_time(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = 0.0
@@ -34,6 +34,6 @@ def test_lines_say_what_is_done_and_how_long_the_rest_takes(
     left = rate * (second.effort + last.effort) / 2
     assert capsys.readouterr().err.splitlines() == [
         f"F03-logistic γ=-2, LWT 1: 90.00 %, 3.0 s (2 of 4 stages, about {left:.0f} s left)",
-        "F03-logistic γ=-2, LWT 2: gone; it is run again",
+        "F03-logistic γ=-2, LWT 2: gone; running it again",
         f"F03-logistic γ=-2, LWT 2: 90.00 %, failed: oh, 3.0 s (3 of 4 stages, about {then:.0f} s left)",
     ]

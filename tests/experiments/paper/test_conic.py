@@ -1,4 +1,4 @@
-"""Conic hypersurfaces: what the paper says of F19 and F20."""
+"""Conic hypersurfaces: the paper's statements about F19 and F20."""
 
 import json
 import xml.etree.ElementTree as ET
@@ -23,7 +23,7 @@ from ftnn.experiments.report.conic import conic_results, write_conic
 from ftnn.nn import Network
 
 
-def test_a_quadric_is_what_geometry_says():
+def test_a_quadric_contains_the_points_of_an_ellipse_or_hyperbola():
     ellipse = Quadric((1.0, 2.0), (3.0, 0.5), (1.0, 1.0))
     t = np.linspace(0, 6, 50)
     on = np.stack([1 + 3 * np.cos(t), 2 + 0.5 * np.sin(t)], 1)
@@ -37,7 +37,7 @@ def test_a_quadric_is_what_geometry_says():
     assert hyperbola.contains(np.array([[0.0, 1e9]])).all()
 
 
-def test_the_papers_network_is_right_everywhere():
+def test_the_papers_network_classifies_all_points_correctly():
     problem, solved = PROBLEMS["three-ellipses"], solve("three-ellipses", 3)
     assert solved.ft_accuracy == 100.0
     where = points(problem, 9, "train").astype(np.float64)
@@ -71,7 +71,7 @@ def test_without_signs_a_hyperbola_cannot_be_learned():
     assert solve("hyperbola-without-signs", 0).ft_accuracy < 92 < solve("learn-hyperbola", 0).ft_accuracy
 
 
-def test_what_is_drawn_is_what_the_network_answers():
+def test_drawn_answers_match_the_network():
     problem, solved = PROBLEMS["learn-three-ellipses"], solve("learn-three-ellipses", 0)
     assert solved.ft_accuracy > 93
     net = Network(2, [problem.units], 2, problem.function, "logistic")
@@ -96,13 +96,13 @@ def test_f19_bounds_closed_regions_and_f20_open_ones(dimension: int, seed: int):
         problem, solved = PROBLEMS[name], solve(name, seed)
         assert problem.dimension == dimension
         assert (solved.ft_accuracy, solved.failed) == (100.0, None)
-        found = rays_again(problem, solved.arrays, seed)
-        assert found.as_derived == found.rays == 8 * 500
-        assert (found.staying == 0) == (name[0] == "c")
-        assert found.leaving > 0
+        check = rays_again(problem, solved.arrays, seed)
+        assert check.as_derived == check.rays == 8 * 500
+        assert (check.staying == 0) == (name[0] == "c")
+        assert check.leaving > 0
 
 
-def test_a_claim_that_does_not_hold_is_found_out():
+def test_a_wrong_claim_is_detected():
     problem = PROBLEMS["closed-3"]
     units = draw_units(problem, np.random.default_rng(0))
 
@@ -117,13 +117,13 @@ def test_a_claim_that_does_not_hold_is_found_out():
     assert "all 400 rays leave" in (fault(units, units, False) or "")
     flat = replace(units, p=units.p * [[0.0], [1.0], [1.0]])  # p = 0: a cylinder is not closed
     assert "never leave" in (fault(flat, flat, True) or "")
-    assert "do not go as derived" in (fault(units, replace(units, bias=units.bias * 1.01), True) or "")
+    assert "differ from the derivation" in (fault(units, replace(units, bias=units.bias * 1.01), True) or "")
     mixed = replace(units, u=units.u * [[1.0], [1.0], [-1.0]])
     assert fault(mixed, mixed, False) is None
     assert "never leave" in (fault(mixed, mixed, True) or "")
 
 
-def test_sums_are_the_papers_formula():
+def test_unit_sums_follow_the_papers_formula():
     problem = PROBLEMS["three-ellipses"]
     arrays = solve("three-ellipses", 0).arrays
     x = np.array([[1.0, 2.0]])
@@ -134,14 +134,14 @@ def test_sums_are_the_papers_formula():
 # --- tasks, store, command ---
 
 
-def test_a_problem_is_a_task_with_a_key_of_its_own():
+def test_each_problem_and_seed_has_its_own_key():
     task = ConicCell("learn-ellipse", 2).task()
     assert task_from_text(task_to_text(task)) == task
     keys = {ConicCell(name, seed).task().key for name in PROBLEMS for seed in (0, 1)}
     assert len(keys) == 2 * len(PROBLEMS)
 
 
-def test_bad_names_and_seeds_are_refused():
+def test_invalid_problems_and_seeds_are_refused():
     with pytest.raises(FtnnError, match=r"unknown conic problem 'parabola'; expected three-ellipses, learn"):
         conic_cells(["parabola"])
     with pytest.raises(FtnnError, match=r"seed is -1; expected a whole number of 0 or more"):
@@ -150,29 +150,32 @@ def test_bad_names_and_seeds_are_refused():
         conic_cells("closed-3")
 
 
-def test_what_is_done_is_not_done_again(tmp_path: Path):
+def test_solved_problems_are_not_run_again(tmp_path: Path):
     with Store(tmp_path / "s.sqlite") as store:
         first = run_conic(store, conic_cells(["learn-ellipse", "closed-3"]))
         assert run_conic(store, conic_cells(["closed-3", "learn-ellipse"])) == first
         assert len(store.rows()) == 2
-        assert [result.problem for result in conic_results(store, first)] == ["learn-ellipse", "closed-3"]
+        assert [result.problem for result in conic_results(store.parameters, first)] == [
+            "learn-ellipse",
+            "closed-3",
+        ]
         assert first[0].digest == solve("learn-ellipse", 0).digest
 
 
-def test_the_command_keeps_results_and_writes_pictures(tmp_path: Path):
-    given = ["reproduce", "conic", "--problems", "three-ellipses,learn-hyperbola,open-3"]
-    given += ["--store", str(tmp_path / "s.sqlite"), "--out", str(tmp_path / "out")]
-    result = CliRunner().invoke(app, [*given, "--json"])
+def test_the_command_stores_results_and_writes_pictures(tmp_path: Path):
+    command = ["reproduce", "conic", "--problems", "three-ellipses,learn-hyperbola,open-3"]
+    command += ["--store", str(tmp_path / "s.sqlite"), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, [*command, "--json"])
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert {each["problem"]: each["failed"] for each in found["conic"]} == {
+    document = json.loads(result.stdout)
+    assert {each["problem"]: each["failed"] for each in document["conic"]} == {
         "three-ellipses": None,
         "learn-hyperbola": None,
         "open-3": None,
     }
-    names = {Path(name).name for name in found["files"]}
+    names = {Path(name).name for name in document["files"]}
     assert names == {"three-ellipses.svg", "learn-hyperbola.svg", "conic.json"}
-    assert json.loads((tmp_path / "out" / "conic.json").read_text("utf-8")) == found["conic"]
+    assert json.loads((tmp_path / "out" / "conic.json").read_text("utf-8")) == document["conic"]
     drawn = ET.parse(tmp_path / "out" / "three-ellipses.svg").getroot()
     kinds = [each.get("class") for each in drawn.iter("{http://www.w3.org/2000/svg}path")]
     assert [kind for kind in kinds if kind != "grid"] == ["region", "unit u0", "unit u1", "unit u2"]
@@ -180,10 +183,10 @@ def test_the_command_keeps_results_and_writes_pictures(tmp_path: Path):
         each.text for each in drawn.iter("{http://www.w3.org/2000/svg}text") if each.get("class") == "answer"
     ]
     assert answers == ["1", "1", "1", "1", "0", "0", "0"]
-    assert "learn-hyperbola" in CliRunner().invoke(app, given).stdout
+    assert "learn-hyperbola" in CliRunner().invoke(app, command).stdout
 
 
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path):
+def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    with Store(tmp_path / "s.sqlite") as store, pytest.raises(FtnnError, match=r"--out .*file/out"):
-        write_conic(store, [], tmp_path / "file" / "out")
+    with Store(tmp_path / "s.sqlite") as store, pytest.raises(FtnnError, match=r"cannot write to .*file/out"):
+        write_conic(store.parameters, [], tmp_path / "file" / "out")

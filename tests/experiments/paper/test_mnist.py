@@ -18,8 +18,8 @@ CELL = Cell("F12", "tanh", 5, -3)
 
 
 class TestKeys:
-    def test_change_only_with_the_version_of_results(self) -> None:
-        """Results in stores are found again by these."""
+    def test_keys_change_only_with_the_version_of_results(self) -> None:
+        """Stores find results by these keys."""
         assert (KINDS["lwt"].results, KINDS["ft"].results) == (2, 3)
         assert CELL.task().key == "ce463aad3f19ed3ef908445a13be1406"
         assert Layerwise(CELL).key == "38812d2becef721030b2db6894c3b1d9"
@@ -38,22 +38,22 @@ class TestKeys:
             {"batch_size": 8},
         ],
     )
-    def test_tell_cells_apart(self, other: dict[str, object]) -> None:
+    def test_every_setting_changes_the_key(self, other: dict[str, object]) -> None:
         changed = replace(CELL, **other)  # pyright: ignore[reportArgumentType]
         assert changed.task().key != CELL.task().key
 
-    def test_do_not_depend_on_how_a_function_is_written(self) -> None:
+    def test_keys_do_not_depend_on_how_a_function_is_written(self) -> None:
         written = replace(CELL, function="p*sin(q*x + r) where q in [-10, 10] and r in [-10, 10]")
         assert written.task().key == CELL.task().key
         assert replace(CELL, function="p*sin(q*x + r)").task().key != CELL.task().key
 
-    def test_of_layer_wise_training_do_not_depend_on_what_follows(self) -> None:
+    def test_keys_of_layer_wise_stages_do_not_depend_on_later_stages(self) -> None:
         other = replace(CELL, epochs=(15, 3))
         assert Layerwise(other).key == Layerwise(CELL).key
         assert Layerwise(replace(CELL, epochs=(14, 15))).key != Layerwise(CELL).key
 
 
-def test_cells_of_one_chain_share_their_stages() -> None:
+def test_cells_that_differ_in_depth_share_stages() -> None:
     tasks = with_chains(replace(CELL, hidden_layers=depth).task() for depth in (1, 5, 10))
     assert [task.title for task in tasks.values()] == [
         *["LWT 1", "FT of 1"],
@@ -65,20 +65,20 @@ def test_cells_of_one_chain_share_their_stages() -> None:
 
 
 class TestFunctions:
-    def test_with_ranges(self) -> None:
-        made = function_of("p*tan(q*x + r) where q in [-10, 10] and r in [0, 1]")
-        assert made.init == {"p": (-0.1, 0.1), "q": (-10, 10), "r": (0, 1)}
-        assert made.formula == "p*tan(q*x + r)"
+    def test_a_formula_can_have_ranges(self) -> None:
+        function = function_of("p*tan(q*x + r) where q in [-10, 10] and r in [0, 1]")
+        assert function.init == {"p": (-0.1, 0.1), "q": (-10, 10), "r": (0, 1)}
+        assert function.formula == "p*tan(q*x + r)"
 
-    def test_of_the_catalogue_with_other_ranges(self) -> None:
-        made = function_of("F08 where p in [0, 1]")
-        assert made.init["p"] == (0, 1)
-        assert made.choices == catalogue["F08"].choices
+    def test_a_catalogue_function_can_have_other_ranges(self) -> None:
+        function = function_of("F08 where p in [0, 1]")
+        assert function.init["p"] == (0, 1)
+        assert function.choices == catalogue["F08"].choices
 
     @pytest.mark.parametrize(
         "text", ["p*x where", "p*x where p", "p*x where p in [1]", "p*x where p in [a, 1]"]
     )
-    def test_without_sense_are_refused(self, text: str) -> None:
+    def test_invalid_ranges_are_refused(self, text: str) -> None:
         with pytest.raises(FtnnError):
             function_of(text)
 
@@ -88,10 +88,10 @@ class TestFunctions:
 
 
 class TestGrids:
-    def test_the_whole_grid_has_1080_cells(self) -> None:
+    def test_the_complete_grid_has_1080_cells(self) -> None:
         assert len(mnist_cells(gammas="all")) == 1080
 
-    def test_the_best_are_one_a_cell_and_all_where_the_paper_failed(self) -> None:
+    def test_best_means_one_rate_per_cell_or_all_if_the_paper_failed(self) -> None:
         cells = mnist_cells(gammas="best")
         assert len(cells) == 160 + 20 * 6
         assert Cell("F07", "logistic", 1, 0) in cells
@@ -99,7 +99,7 @@ class TestGrids:
             range(0, -6, -1)
         )
 
-    def test_other_ranges_do_not_change_the_best(self) -> None:
+    def test_other_ranges_do_not_change_the_best_rate(self) -> None:
         name = "F07 where p in [0, 2]"
         cells = mnist_cells(layers=[1], functions=[name])
         assert {(cell.activation, cell.gamma) for cell in cells} == {
@@ -109,11 +109,11 @@ class TestGrids:
         }
         assert {cell.function for cell in cells} == {name}
 
-    def test_a_value_that_is_given_twice_counts_once(self) -> None:
+    def test_duplicate_values_count_once(self) -> None:
         assert mnist_cells([1, 1], ["F03", "F03"], ["relu"], [0, 0.0], [0, 0]) == [Cell("F03", "relu", 1, 0)]
 
     @pytest.mark.parametrize(
-        ("given", "said"),
+        ("arguments", "message"),
         [
             ({"layers": [0]}, "0 hidden layers: expected 1 or more"),
             ({"layers": "1,5"}, "layers is '1,5'; expected a list of values"),
@@ -123,34 +123,34 @@ class TestGrids:
             ({"gammas": [float("nan")]}, "gamma is nan; expected a finite number"),
             ({"activations": ["sigmoid"]}, "unknown activation 'sigmoid'; expected logistic, relu, tanh"),
             ({"seeds": [-1]}, "seed=-1"),
-            ({"functions": ["p*tan(x)"]}, "set gammas to all"),
-            ({"layers": [2]}, "set gammas to all"),
+            ({"functions": ["p*tan(x)"]}, 'use gammas="all"'),
+            ({"layers": [2]}, 'use gammas="all"'),
             ({"data": "cifar"}, "mnist:N"),
         ],
     )
-    def test_bad_input_is_quoted(self, given: dict[str, object], said: str) -> None:
+    def test_invalid_values_are_quoted(self, arguments: dict[str, object], message: str) -> None:
         with pytest.raises(FtnnError) as caught:
-            mnist_cells(**given)  # pyright: ignore[reportArgumentType]
-        assert said in str(caught.value)
+            mnist_cells(**arguments)  # pyright: ignore[reportArgumentType]
+        assert message in str(caught.value)
 
 
-def test_only_the_papers_settings_are_the_papers() -> None:
-    assert CELL.is_papers
-    assert replace(CELL, function="p*tan(x)", seed=9).is_papers
-    assert not replace(CELL, width=64).is_papers
-    assert not replace(CELL, data="mnist:100").is_papers
+def test_only_the_papers_settings_match_the_paper() -> None:
+    assert CELL.matches_paper
+    assert replace(CELL, function="p*tan(x)", seed=9).matches_paper
+    assert not replace(CELL, width=64).matches_paper
+    assert not replace(CELL, data="mnist:100").matches_paper
 
 
 @pytest.mark.parametrize(("data", "count"), [("mnist", None), ("mnist:100", 100)])
-def test_data_by_name(data: str, count: int | None) -> None:
+def test_the_number_of_images_is_part_of_the_data_name(data: str, count: int | None) -> None:
     assert images(data) == count
 
 
-def test_the_catalogues_functions_are_the_papers() -> None:
+def test_the_papers_functions_are_the_catalogue_without_memory() -> None:
     assert len(FUNCTIONS) == 20
 
 
-def test_the_activations_are_those_of_networks() -> None:
+def test_the_activations_are_those_that_networks_support() -> None:
     from ftnn.nn import _network
 
     assert tuple(_network.ACTIVATIONS) == ACTIVATIONS

@@ -1,4 +1,4 @@
-"""Curves of π as cells and tasks; how they run is in `grid/test_run.py`."""
+"""Curves of π as cells and tasks; `grid/test_run.py` runs them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ftnn.errors import FtnnError
 from ftnn.experiments import PiCell, pi_cells
 
 
-def test_the_paper_has_twelve() -> None:
+def test_the_default_is_the_papers_twelve_curves() -> None:
     assert len(pi_cells()) == 12
-    assert all(cell.is_papers for cell in pi_cells(seeds=[1]))
-    assert not pi_cells(hidden=[4], pairs=[5], epochs=3)[0].is_papers
+    assert all(cell.matches_paper for cell in pi_cells(seeds=[1]))
+    assert not pi_cells(hidden=[4], pairs=[5], epochs=3)[0].matches_paper
 
 
 def test_the_key_changes_only_with_the_version_of_results() -> None:
@@ -19,12 +19,12 @@ def test_the_key_changes_only_with_the_version_of_results() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"hidden": 0}, {"pairs": 0}, {"epochs": 0}, {"seed": -1}, {"gamma": None}])
-def test_bad_values_are_quoted(wrong: dict[str, object]) -> None:
+def test_invalid_values_are_quoted(wrong: dict[str, object]) -> None:
     ((name, value),) = wrong.items()
     with pytest.raises(FtnnError, match=f"{name} is {value}; expected"):
         PiCell(**{"hidden": 4, "pairs": 5, **wrong})  # pyright: ignore[reportArgumentType]
 
 
-def test_a_text_is_not_a_list() -> None:
+def test_a_string_is_not_accepted_as_a_list() -> None:
     with pytest.raises(FtnnError, match="hidden is '128,256'; expected a list of values"):
         pi_cells(hidden="128,256")  # pyright: ignore[reportArgumentType]

@@ -1,4 +1,4 @@
-"""The page in a browser, as people use it."""
+"""The page in a real browser."""
 
 import base64
 import shutil
@@ -16,8 +16,7 @@ from tests.experiments import stored
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
     not (CHROMIUM and DRIVER),
-    reason="the report was not looked at: chromium or chromedriver is missing (apt-get install chromium "
-    "chromium-driver)",
+    reason="chromium or chromedriver is missing (apt-get install chromium chromium-driver)",
 )
 FLAGS = (
     "--headless=new",
@@ -57,14 +56,17 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 class Page:
-    """The page as it is shown."""
+    """The rendered page."""
 
     def __init__(self, driver: Any, path: Path, width: int, dark: bool):
         self.driver = driver
         metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        wishes = {"prefers-color-scheme": "dark" if dark else "light", "prefers-reduced-motion": "reduce"}
-        features = [{"name": name, "value": value} for name, value in wishes.items()]
+        preferences = {
+            "prefers-color-scheme": "dark" if dark else "light",
+            "prefers-reduced-motion": "reduce",
+        }
+        features = [{"name": name, "value": value} for name, value in preferences.items()]
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         driver.get_log("browser")
         driver.get(path.as_uri())
@@ -75,16 +77,16 @@ class Page:
     def find(self, selector: str) -> Any:
         return self.driver.find_element("css selector", selector)
 
-    def shown(self, selector: str) -> list[str]:
-        """The texts of what is visible."""
+    def texts(self, selector: str) -> list[str]:
+        """The texts of the visible elements."""
         visible = "[...document.querySelectorAll(arguments[0])].filter(e => e.checkVisibility())"
         return self.run(f"return {visible}.map(e => e.innerText)", selector)
 
-    def soon(self, selector: str) -> str:
-        """The text of what becomes visible: a browser on a busy machine takes its time with a mouse."""
+    def wait_for(self, selector: str) -> str:
+        """The text of the first element that becomes visible: a busy machine may take a while."""
         from selenium.webdriver.support.wait import WebDriverWait
 
-        return WebDriverWait(self.driver, 20).until(lambda _: self.shown(selector))[0]
+        return WebDriverWait(self.driver, 20).until(lambda _: self.texts(selector))[0]
 
     def console(self) -> list[str]:
         return [entry["message"] for entry in self.driver.get_log("browser")]
@@ -92,9 +94,9 @@ class Page:
     def screenshot(self, path: Path) -> None:
         size = self.run("const e = document.documentElement; return [e.scrollWidth, e.scrollHeight]")
         clip = {"x": 0, "y": 0, "width": size[0], "height": min(size[1], 16000), "scale": 1}
-        given = {"captureBeyondViewport": True, "clip": clip}
-        taken = self.driver.execute_cdp_cmd("Page.captureScreenshot", given)
-        path.write_bytes(base64.b64decode(taken["data"]))
+        options = {"captureBeyondViewport": True, "clip": clip}
+        screenshot = self.driver.execute_cdp_cmd("Page.captureScreenshot", options)
+        path.write_bytes(base64.b64decode(screenshot["data"]))
 
 
 @pytest.fixture
@@ -108,7 +110,7 @@ LOOKS = [(1280, False), (1280, True), (360, False), (360, True)]
 
 
 @pytest.mark.parametrize(("width", "dark"), LOOKS)
-def test_it_opens_without_errors_and_nothing_leaves_the_screen(
+def test_the_page_opens_without_errors_and_fits_the_screen(
     browser: Any, page: Path, tmp_path: Path, width: int, dark: bool
 ):
     opened = Page(browser, page, width, dark)
@@ -123,14 +125,14 @@ def test_it_opens_without_errors_and_nothing_leaves_the_screen(
 
 
 OVERLAPS = """
-const found = [];
+const problems = [];
 const inner = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1.5
   && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1.5;
 const check = (group, what) => {
   const boxes = group.map(e => [e.textContent.slice(0, 30), e.getBoundingClientRect()]);
   const wide = boxes.filter(([, box]) => box.width);
   wide.forEach(([e, a], n) => wide.slice(n + 1).forEach(([f, b]) => {
-    if (inner(a, b)) found.push(`${what}: ${e} | ${f}`);
+    if (inner(a, b)) problems.push(`${what}: ${e} | ${f}`);
   }));
 };
 const boxes = "main, section, .cards, .gallery, .columns, .tools, .legend, nav ul, article";
@@ -143,22 +145,22 @@ for (const svg of document.querySelectorAll("svg")) {
     const box = text.getBoundingClientRect();
     if (box.left < frame.left - 1 || box.right > frame.right + 1
         || box.top < frame.top - 1 || box.bottom > frame.bottom + 1)
-      found.push(`cut: ${text.textContent} in ${svg.getAttribute("aria-label")}`);
+      problems.push(`cut: ${text.textContent} in ${svg.getAttribute("aria-label")}`);
   }
 }
 for (const box of document.querySelectorAll("dl.math, .cards div, h3, td.n"))
   if (box.scrollWidth > box.clientWidth + 1 && box.clientWidth)
-    found.push(`cut: ${box.textContent.slice(0, 60)}`);
-return found;
+    problems.push(`cut: ${box.textContent.slice(0, 60)}`);
+return problems;
 """
 
 
 @pytest.mark.parametrize("width", [1280, 360])
-def test_nothing_overlaps_and_nothing_is_cut(browser: Any, page: Path, width: int):
+def test_nothing_overlaps_or_is_cut_off(browser: Any, page: Path, width: int):
     assert Page(browser, page, width, dark=False).run(OVERLAPS) == []
 
 
-def test_numbers_of_a_column_end_at_one_place(desktop: Page):
+def test_numbers_in_a_column_are_right_aligned(desktop: Page):
     ends = desktop.run(
         """const range = document.createRange();
         return [...document.querySelectorAll("#table-1 tbody tr")].map(row => {
@@ -170,10 +172,10 @@ def test_numbers_of_a_column_end_at_one_place(desktop: Page):
 
 
 def column(desktop: Page, number: int) -> list[str]:
-    return desktop.shown(f"#table-1 tbody tr > :nth-child({number + 1})")
+    return desktop.texts(f"#table-1 tbody tr > :nth-child({number + 1})")
 
 
-def test_a_heading_sorts_up_and_down(desktop: Page):
+def test_clicking_a_heading_sorts_up_and_down(desktop: Page):
     button = desktop.find('#table-1 button[data-col="7"]')  # the difference after fine-tuning, logistic
     button.click()
     rising = column(desktop, 7)
@@ -191,21 +193,21 @@ def test_a_heading_sorts_up_and_down(desktop: Page):
     assert column(desktop, 0) == [f"F{n:02}" for n in range(1, 21)]
 
 
-def test_what_is_missing_sorts_last_either_way(desktop: Page):
+def test_missing_values_sort_last_in_both_directions(desktop: Page):
     button = desktop.find('#table-10 button[data-col="14"]')  # ReLU, where much failed
     for _ in range(2):
         button.click()
-        shown = desktop.shown("#table-10 tbody tr > :nth-child(15)")
-        failed = [text == "×" for text in shown]
+        texts = desktop.texts("#table-10 tbody tr > :nth-child(15)")
+        failed = [text == "×" for text in texts]
         assert any(failed)
         assert failed == sorted(failed)
 
 
-def test_text_and_activations_filter(desktop: Page):
+def test_rows_are_filtered_by_text_and_columns_by_activation(desktop: Page):
     search = desktop.find("#search")
     search.send_keys("SIN")
     assert column(desktop, 0) == ["F12", "F14"]  # sin and sinh
-    assert desktop.shown("#matches") == ["6 rows match"]
+    assert desktop.texts("#matches") == ["6 rows match"]
     search.clear()
     search.send_keys("f07")
     assert column(desktop, 0) == ["F07"]
@@ -213,28 +215,28 @@ def test_text_and_activations_filter(desktop: Page):
     search.send_keys(" ")
     assert len(column(desktop, 0)) == 20
     desktop.find("input[value=relu]").click()
-    assert desktop.shown("#table-5 thead tr:first-child th[data-a]") == ["Logistic", "Tanh"]
-    assert len(desktop.shown("#table-5 tbody tr:first-child td")) == 14
+    assert desktop.texts("#table-5 thead tr:first-child th[data-a]") == ["Logistic", "Tanh"]
+    assert len(desktop.texts("#table-5 tbody tr:first-child td")) == 14
 
 
-def test_a_cell_opens_with_all_rates(desktop: Page):
-    assert desktop.shown("dialog") == []
+def test_clicking_a_cell_shows_all_its_rates(desktop: Page):
+    assert desktop.texts("dialog") == []
     desktop.find('#table-1 button[data-id="1-F03-logistic"]').click()
-    assert desktop.shown("#cell-title") == ["F03 with Logistic, 1 hidden layer"]
-    assert desktop.shown("#cell-rates th") == ["0", "−1", "−2", "−3", "−4", "−5"]
-    assert len(desktop.shown("#cell-rates tr")) == 18  # three seeds each
-    first = desktop.shown("#cell-rates tr:first-child > *")
+    assert desktop.texts("#cell-title") == ["F03 with Logistic, 1 hidden layer"]
+    assert desktop.texts("#cell-rates th") == ["0", "−1", "−2", "−3", "−4", "−5"]
+    assert len(desktop.texts("#cell-rates tr")) == 18  # three seeds each
+    first = desktop.texts("#cell-rates tr:first-child > *")
     assert first[:4] == ["0", "97.98", "98.04", "0"]  # the paper's two, and the first seed
     assert desktop.run("return document.querySelectorAll('#cell-rates tr.chosen').length") == 3
     desktop.find("dialog .close").click()
-    assert desktop.shown("dialog") == []
-    # Any number of the cell opens it too; and failed ones say so.
+    assert desktop.texts("dialog") == []
+    # Any number of the cell opens it too, and failed runs say why.
     desktop.find("#table-10 tbody tr:nth-child(11) td[data-a=relu].p").click()
-    assert desktop.shown("#cell-title") == ["F11 with ReLU, 10 hidden layers"]
-    assert any("not finite" in text for text in desktop.shown("#cell-rates td"))
+    assert desktop.texts("#cell-title") == ["F11 with ReLU, 10 hidden layers"]
+    assert any("not finite" in text for text in desktop.texts("#cell-rates td"))
 
 
-def test_the_keyboard_is_enough(desktop: Page):
+def test_the_page_can_be_used_with_the_keyboard(desktop: Page):
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.keys import Keys
 
@@ -242,45 +244,45 @@ def test_the_keyboard_is_enough(desktop: Page):
         ActionChains(desktop.driver).send_keys(key).perform()
 
     desktop.run("document.querySelector('[data-id=\"1-F12-tanh\"]').focus()")
-    tip = desktop.soon("#tip")
+    tip = desktop.wait_for("#tip")
     assert "γ = " in tip
     assert "seed 0: " in tip
     assert "spread over seeds: " in tip
     press(Keys.ENTER)
-    assert desktop.shown("#cell-title") == ["F12 with Tanh, 1 hidden layer"]
+    assert desktop.texts("#cell-title") == ["F12 with Tanh, 1 hidden layer"]
     press(Keys.ESCAPE)
-    assert desktop.shown("dialog") == []
+    assert desktop.texts("dialog") == []
     assert desktop.run("return document.activeElement.dataset.id") == "1-F12-tanh"
     press(Keys.TAB)
     assert desktop.run("return document.activeElement.matches(':focus-visible')")
 
 
-def test_a_mouse_that_rests_is_told_of_rate_and_seeds(desktop: Page):
+def test_hovering_over_a_cell_shows_its_rate_and_seeds(desktop: Page):
     from selenium.webdriver.common.action_chains import ActionChains
 
     target = desktop.find("#table-5 tbody tr:first-child td[data-a=tanh]:nth-child(20)")
     desktop.run("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", target)
-    # A page that scrolls hides its tips: the mouse waits until it is still.
+    # Scrolling hides the tooltip, so wait until it has ended.
     desktop.driver.execute_async_script(
         "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))"
     )
     ActionChains(desktop.driver).move_to_element(target).perform()
-    tip = desktop.soon("#tip")
+    tip = desktop.wait_for("#tip")
     assert tip.startswith("γ = −")
     assert "seed 0: " in tip
     assert "5.0 s" in tip
 
 
-def test_functions_of_ones_own_open_too(desktop: Page):
+def test_clicking_a_custom_function_shows_its_runs(desktop: Page):
     button = desktop.find('#own-table button[data-id="own-1"]')
     desktop.run("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", button)
     button.click()
-    assert desktop.shown("#cell-title") == ["p*tan(q*x + r) with ReLU, 1 hidden layer"]
-    assert len(desktop.shown("#cell-rates tr")) == 6
-    assert sum("chance" in text for text in desktop.shown("#cell-rates td")) == 3
+    assert desktop.texts("#cell-title") == ["p*tan(q*x + r) with ReLU, 1 hidden layer"]
+    assert len(desktop.texts("#cell-rates tr")) == 6
+    assert sum("chance" in text for text in desktop.texts("#cell-rates td")) == 3
 
 
-def test_tables_have_real_headings(desktop: Page):
+def test_headings_buttons_and_pictures_have_accessible_names(desktop: Page):
     bare = "return [...document.querySelectorAll('th:not([scope])')].length"
     assert desktop.run(bare) == 0
     unnamed = "e => !(e.textContent || e.ariaLabel || e.labels?.length)"

@@ -1,4 +1,4 @@
-"""The report as Markdown, and the numbers that it has beyond the page's."""
+"""The report as Markdown, and its numbers."""
 
 import re
 from collections.abc import Iterator
@@ -23,42 +23,39 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def tables(text: str) -> list[list[list[str]]]:
-    """All tables: rows of cells, without the line below the header; each must be a table to Markdown."""
-    found: list[list[list[str]]] = []
+    """All tables as rows of cells, without the line below the header. Each must be valid Markdown."""
+    all_tables: list[list[list[str]]] = []
     for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in block.splitlines()]
         assert all(re.fullmatch(r":?-+:?", cell) for cell in rows[1]), block[:200]
         assert {len(row) for row in rows} == {len(rows[0])}, block[:200]
-        found.append([rows[0], *rows[2:]])
-    return found
+        all_tables.append([rows[0], *rows[2:]])
+    return all_tables
 
 
 def under(text: str, heading: str) -> str:
-    """The part of a document below a heading."""
+    """The section below a heading."""
     part = text.split(f"\n## {heading}\n", 1)[1]
     return part.split("\n## ", 1)[0] + "\n"
 
 
-def test_every_table_of_a_whole_grid_is_one(tmp_path: Path):
+def test_every_table_of_a_complete_grid_is_valid_markdown(tmp_path: Path):
     path = tmp_path / "whole.sqlite"
     stored.whole_grid(path)
     with Store(path) as store:
         text = markdown(collect(store))
-    found = tables(text)
     assert [len(tables(under(text, f"{n} hidden layer{'s'[: n > 1]}"))[0]) for n in (1, 5, 10)] == [61] * 3
     assert [len(tables(under(text, f"Every γ, {n} hidden layer{'s'[: n > 1]}"))[0]) for n in (1, 5, 10)] == [
         61
     ] * 3
     assert len(tables(under(text, "Where the paper failed"))[0]) == 21
-    assert (
-        sum(int(row[1]) for row in tables(under(text, "How the differences are distributed"))[0][1:]) == 160
-    )
-    assert len(found) >= 14
+    assert sum(int(row[1]) for row in tables(under(text, "Distribution of the differences"))[0][1:]) == 160
+    assert len(tables(text)) >= 14
     assert not re.search(r"\n\n\n", text)
     assert "{" not in text
 
 
-def test_an_empty_store_has_the_papers_numbers_only(store: Store):
+def test_an_empty_store_shows_only_the_papers_numbers(store: Store):
     text = markdown(collect(store))
     tables(text)
     assert "| F03 | Logistic | 0 | 97.98 | · | | 98.04 | · | | |" in text
@@ -66,7 +63,7 @@ def test_an_empty_store_has_the_papers_numbers_only(store: Store):
     assert "| all | 0 of 180 | 0 |" in text
 
 
-def test_cells_that_are_far_off_come_with_what_other_runs_say(store: Store):
+def test_cells_that_are_far_off_list_their_other_runs(store: Store):
     for seed, ft in ((0, 94.0), (1, 96.2), (2, None)):
         stored.cell(
             store, "F03", "logistic", 1, 0.0, lwt=ft, ft=ft, seed=seed, failed=None if ft else "× it is"
@@ -81,7 +78,7 @@ def test_cells_that_are_far_off_come_with_what_other_runs_say(store: Store):
     ]
 
 
-def test_depths_and_rates_are_counted_each_for_itself(store: Store):
+def test_depths_and_rates_are_counted_separately(store: Store):
     for gamma, ft in ((0, 98.0), (-1, 97.0), (-2, None)):
         stored.cell(store, "F03", "logistic", 1, float(gamma), lwt=ft, ft=ft, failed=None if ft else "no")
     stored.cell(store, "F11", "relu", 1, 0.0, lwt=50.0, ft=55.0)  # the paper failed at every γ
@@ -95,7 +92,7 @@ def test_depths_and_rates_are_counted_each_for_itself(store: Store):
     assert (ten.compared, ten.median, ten.rates.median) == (0, None, None)
 
 
-def test_seeds_are_summed_up(store: Store):
+def test_the_spread_over_seeds_is_summarised(store: Store):
     for seed, ft in ((0, 98.0), (1, 98.1), (2, 97.8)):
         stored.cell(store, "F03", "logistic", 1, 0.0, lwt=ft, ft=ft, seed=seed)  # paper: 98.04
     for seed, ft in ((0, 90.0), (1, 90.2)):
@@ -115,8 +112,8 @@ def test_seeds_are_summed_up(store: Store):
     ]
 
 
-def test_other_settings_stand_beside_the_usual_ones(store: Store):
-    # FT of the paper, of ours, and of ours with fewer images
+def test_other_settings_are_compared_with_the_papers(store: Store):
+    # Accuracies after FT: ours, and ours with fewer images; the comment has the paper's
     for function, gamma, usual, fewer in (
         ("F03", 0.0, 98.30, 98.06),  # 98.04
         ("F07", 0.0, 98.11, None),  # 97.99
@@ -127,13 +124,13 @@ def test_other_settings_stand_beside_the_usual_ones(store: Store):
         stored.cell(
             store, function, "logistic", 1, gamma, lwt=90.0, ft=fewer, failed=failed, data="mnist:50000"
         )
-    # Not at the paper's best γ, without its usual twin, at a depth that the paper has not:
+    # Not at the paper's best γ; not run with the paper's settings; at a depth not in the paper:
     stored.cell(store, "F03", "logistic", 1, -1.0, lwt=90.0, ft=90.0, data="mnist:50000")
     stored.cell(store, "F04", "logistic", 1, 0.0, lwt=90.0, ft=90.0, data="mnist:50000")
     stored.cell(store, "F03", "logistic", 3, 0.0, lwt=90.0, ft=90.0)
     report = collect(store)
-    (found,) = report.settings
-    assert (found.setting, found.layers, found.cells) == ("mnist:50000", 1, 3)
+    (varied,) = report.settings
+    assert (varied.setting, varied.layers, varied.cells) == ("mnist:50000", 1, 3)
     assert tables(under(markdown(report), "Other settings"))[0][1] == [
         *("`mnist:50000`", "1", "3", "1 (0)"),
         *("1.01 (0.12)", "−0.99 (+0.12)", "1 (1)", "1 (3)"),
@@ -144,7 +141,7 @@ def test_other_settings_stand_beside_the_usual_ones(store: Store):
     assert ("F03", "mnist:50000", 10.0) in times
 
 
-def test_a_store_of_exported_tables_gives_the_same(tmp_path: Path):
+def test_importing_exported_tables_gives_the_same_report(tmp_path: Path):
     stored.whole_grid(tmp_path / "a.sqlite")
     with Store(tmp_path / "a.sqlite") as first, Store(tmp_path / "b.sqlite") as second:
         stored.cell(first, "F03", "logistic", 1, 0.0, lwt=97.9, ft=98.05, data="mnist:50000")
@@ -157,10 +154,10 @@ def test_a_store_of_exported_tables_gives_the_same(tmp_path: Path):
     assert (tmp_path / "a.md").read_text() == (tmp_path / "b.md").read_text()
 
 
-def test_the_committed_tables_are_those_of_the_committed_results(tmp_path: Path):
+def test_the_committed_tables_match_the_committed_results(tmp_path: Path):
     with Store(tmp_path / "results.sqlite") as store:
         for file in sorted((ROOT / "results").glob("*.csv")):
             import_file(store, file)
-        made = markdown(collect(store))
-    kept = (ROOT / "docs" / "reproduction-tables.md").read_text("utf-8")
-    assert made == kept, "write it anew: CONTRIBUTING.md says how"
+        expected = markdown(collect(store))
+    committed = (ROOT / "docs" / "reproduction-tables.md").read_text("utf-8")
+    assert committed == expected, "run `make tables`"

@@ -1,4 +1,4 @@
-"""What the page says, from stores whose contents are known."""
+"""The contents of the page, from stores with known contents."""
 
 import fcntl
 import json
@@ -34,12 +34,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def entry(store: Store, layers: int, function: str, activation: str) -> Any:
-    found = collect(store).entries
-    return next(e for e in found if (e.layers, e.function, e.activation) == (layers, function, activation))
+    entries = collect(store).entries
+    return next(e for e in entries if (e.layers, e.function, e.activation) == (layers, function, activation))
 
 
 class Tags(HTMLParser):
-    """Counts tags, and notes what would be loaded and what is left open."""
+    """Counts tags, and collects external resources and unclosed tags."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -50,9 +50,11 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.counts[tag] = self.counts.get(tag, 0) + 1
-        given = dict(attrs)
+        attributes = dict(attrs)
         self.loads += [
-            v for n in ("src", "href", "srcset") if (v := given.get(n)) and not v.startswith(("#", "data:"))
+            v
+            for n in ("src", "href", "srcset")
+            if (v := attributes.get(n)) and not v.startswith(("#", "data:"))
         ]
         if tag not in ("meta", "link", "input", "br"):
             self.open.append(tag)
@@ -67,7 +69,7 @@ class Tags(HTMLParser):
 # --- the paper's tables ---
 
 
-def test_an_empty_store_shows_the_paper_alone(store: Store):
+def test_an_empty_store_shows_only_the_papers_results(store: Store):
     report = collect(store)
     assert (report.summary.done, report.summary.cells, report.summary.paper_failed) == (0, 180, 20)
     assert report.summary.median is None
@@ -75,7 +77,7 @@ def test_an_empty_store_shows_the_paper_alone(store: Store):
     text = page(report)
     tags = Tags(text)
     assert tags.open == []
-    assert tags.loads == []  # the page is whole
+    assert tags.loads == []
     assert tags.counts["math"] == 2 * sum(2 + len(f.parameters) + f.has_memory for f in catalogue.values())
     body = text[text.index('id="table-1"') : text.index('id="table-5"')]
     for known in paper_best():
@@ -83,44 +85,44 @@ def test_an_empty_store_shows_the_paper_alone(store: Store):
             assert f">{known.ft_accuracy:.2f}<" in body
 
 
-def test_differences_are_to_the_papers_best_rate(store: Store):
+def test_differences_are_taken_at_the_papers_best_rate(store: Store):
     stored.cell(store, "F03", "logistic", 1, 0, ft=98.14, lwt=97.90)  # the paper: 98.04 and 97.98
     stored.cell(store, "F03", "logistic", 1, -1, ft=50.0)  # another rate than the best
-    found = entry(store, 1, "F03", "logistic")
-    assert (found.difference("lwt"), found.difference("ft"), found.grade) == (-0.08, 0.1, "near")
-    assert found.gamma == 0
-    assert [rate.gamma for rate in found.rates] == [0, -1, -2, -3, -4, -5]
-    assert found.rates[1].paper.ft_accuracy is not None
+    cell = entry(store, 1, "F03", "logistic")
+    assert (cell.difference("lwt"), cell.difference("ft"), cell.grade) == (-0.08, 0.1, "near")
+    assert cell.gamma == 0
+    assert [rate.gamma for rate in cell.rates] == [0, -1, -2, -3, -4, -5]
+    assert cell.rates[1].paper.ft_accuracy is not None
 
 
-def test_of_several_seeds_the_lowest_is_shown_and_all_are_told(store: Store):
+def test_the_lowest_of_several_seeds_is_shown_and_all_are_listed(store: Store):
     for seed, ft in ((2, 98.5), (1, 97.0), (0, 98.0)):
         stored.cell(store, "F03", "logistic", 1, 0, ft=ft, lwt=97.0, seed=seed)
     stored.cell(store, "F03", "logistic", 1, 0, ft=9.8, failed="the loss was not finite", seed=3)
-    found = entry(store, 1, "F03", "logistic")
-    assert [run.seed for run in found.shown.runs] == [0, 1, 2, 3]
-    assert found.run.ft == 98.0
-    assert found.shown.spread == 1.5  # the failed one does not count
+    cell = entry(store, 1, "F03", "logistic")
+    assert [run.seed for run in cell.shown.runs] == [0, 1, 2, 3]
+    assert cell.run.ft == 98.0
+    assert cell.shown.spread == 1.5  # the failed one does not count
 
 
-def test_where_the_paper_failed_ours_is_at_its_own_best_rate(store: Store):
+def test_if_the_paper_failed_our_best_rate_is_shown(store: Store):
     for gamma, ft, failed in ((0, None, "the loss was not finite"), (-3, 88.0, None), (-4, 87.0, None)):
         stored.cell(store, "F11", "relu", 1, gamma, ft=ft, failed=failed)
-    found = entry(store, 1, "F11", "relu")
-    assert (found.gamma, found.grade, found.difference("ft")) == (-3, "revived", None)
+    cell = entry(store, 1, "F11", "relu")
+    assert (cell.gamma, cell.grade, cell.difference("ft")) == (-3, "revived", None)
     stored.cell(store, "F17", "relu", 5, 0, ft=None, failed="the loss was not finite")
     assert entry(store, 5, "F17", "relu").grade == "both-failed"
     assert entry(store, 10, "F17", "relu").grade == "missing"
 
 
-def test_what_counts_as_near_and_far():
-    given = (None, 0.0, 0.3, -0.3, 0.31, -0.31, 1.0, -1.0, 1.01, -1.01)
-    assert [grade_of(value) for value in given] == [
+def test_differences_are_graded_as_near_or_far():
+    differences = (None, 0.0, 0.3, -0.3, 0.31, -0.31, 1.0, -1.0, 1.01, -1.01)
+    assert [grade_of(value) for value in differences] == [
         *("missing", "near", "near", "near", "better", "worse", "better", "worse", "far-better", "far-worse")
     ]
 
 
-def test_the_summary_counts_a_failed_cell_as_outside(store: Store):
+def test_the_summary_does_not_count_a_failed_cell_as_within(store: Store):
     best = {(c.hidden_layers, c.function, c.activation): c for c in paper_best()}
     for function, off in (("F01", 0.1), ("F02", -0.4), ("F03", -1.5), ("F04", 2.0)):
         known = best[1, function, "relu"]
@@ -145,17 +147,17 @@ def test_the_summary_counts_a_failed_cell_as_outside(store: Store):
 
 
 def test_the_histogram_counts_every_difference_once():
-    found = dict(histogram([0.0, 0.24, 0.25, -0.01, -0.25, -0.26, 99.0, -99.0, 3.0, -3.0]))
-    assert found[0.0] == 2
-    assert found[0.25] == 1
-    assert found[-0.25] == 2
-    assert found[-0.5] == 1
-    assert found[2.75] == 2
-    assert found[-3.0] == 2
-    assert sum(found.values()) == 10
+    counts = dict(histogram([0.0, 0.24, 0.25, -0.01, -0.25, -0.26, 99.0, -99.0, 3.0, -3.0]))
+    assert counts[0.0] == 2
+    assert counts[0.25] == 1
+    assert counts[-0.25] == 2
+    assert counts[-0.5] == 1
+    assert counts[2.75] == 2
+    assert counts[-3.0] == 2
+    assert sum(counts.values()) == 10
 
 
-def test_the_best_epoch_is_one_that_was_kept(store: Store):
+def test_an_undone_epoch_is_never_the_best(store: Store):
     epochs = [
         stored.epoch(1, 97.0),
         stored.epoch(2, 98.2),
@@ -166,19 +168,19 @@ def test_the_best_epoch_is_one_that_was_kept(store: Store):
     assert entry(store, 1, "F03", "logistic").run.best == 98.2
 
 
-# --- sentences of the paper ---
+# --- claims of the paper ---
 
 
-def test_the_papers_counts_are_recounted(store: Store):
-    found = [(claim.paper.text, claim.paper.holds, claim.ours.holds) for claim in collect(store).claims]
-    assert found[:3] == [("1", True, None), ("8", True, None), ("11", True, None)]
-    # The paper says 14 better: F07-tanh has 97.79 at both depths, and it counts it among them.
-    assert found[3] == ("13 better, 38 worse, 1 equal", False, None)
-    assert found[4] == ("12 better, 36 worse, 1 equal", True, None)
-    assert [text for text, _, _ in found[9:]] == ["only a figure"] * 4
+def test_the_papers_claims_are_recounted_in_its_tables(store: Store):
+    counts = [(claim.paper.text, claim.paper.holds, claim.ours.holds) for claim in collect(store).claims]
+    assert counts[:3] == [("1", True, None), ("8", True, None), ("11", True, None)]
+    # The paper says 14 better: it includes F07-tanh, which has 97.79 at both depths.
+    assert counts[3] == ("13 better, 38 worse, 1 equal", False, None)
+    assert counts[4] == ("12 better, 36 worse, 1 equal", True, None)
+    assert [text for text, _, _ in counts[9:]] == ["only a figure"] * 4
 
 
-def test_claims_are_judged_on_ours_when_all_is_there(tmp_path: Path):
+def test_claims_are_judged_by_our_results_once_these_are_complete(tmp_path: Path):
     stored.whole_grid(tmp_path / "s.sqlite")
     with Store(tmp_path / "s.sqlite") as store:
         claims = collect(store).claims
@@ -188,11 +190,11 @@ def test_claims_are_judged_on_ours_when_all_is_there(tmp_path: Path):
         ("11", True),
     ]
     assert all(claim.ours.holds is not None for claim in claims[3:9])
-    # The curves end after 600 epochs: nothing can be said of what comes after 1,500.
+    # The curves end after 600 epochs, so claims about later epochs are unknown.
     assert [claim.ours.holds for claim in claims[9:]] == [None, None, True, True]
 
 
-def test_rates_are_counted_at_once_and_judged_when_all_are_there(store: Store):
+def test_best_rates_are_counted_early_but_judged_only_when_complete(store: Store):
     best = {"logistic": -1, "relu": -2, "tanh": -3}
     for activation in best:
         for gamma in range(-5, 1):
@@ -202,10 +204,10 @@ def test_rates_are_counted_at_once_and_judged_when_all_are_there(store: Store):
     assert relu.ours == tanh.ours == Count("1 of 1 smaller, 0 larger", None)
 
 
-# --- the whole ---
+# --- the complete page ---
 
 
-def test_the_whole_grid_makes_one_page_and_reads_few_parameters(
+def test_a_complete_grid_gives_one_page_and_reads_few_parameters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     stored.whole_grid(tmp_path / "s.sqlite")
@@ -229,7 +231,7 @@ def test_the_whole_grid_makes_one_page_and_reads_few_parameters(
     ) == (360 * 3 + 360 + 360 + 1)
 
 
-def test_conic_boundaries_are_drawn_and_checks_told(store: Store):
+def test_conic_boundaries_and_ray_checks_are_shown(store: Store):
     run_conic(store, conic_cells(["three-ellipses", "closed-3"]))
     report = collect(store)
     assert [(result.problem, drawn is not None) for result, drawn in report.conic] == [
@@ -237,14 +239,14 @@ def test_conic_boundaries_are_drawn_and_checks_told(store: Store):
         ("closed-3", False),
     ]
     text = page(report)
-    assert "100.00 % of 4,000 points right" in text
+    assert "100.00 % of 4,000 points correct" in text
     assert 'id="rays"' in text
 
 
 # --- the command ---
 
 
-def test_a_pipe_is_written_to_and_not_replaced(store: Store, tmp_path: Path):
+def test_writing_to_a_pipe_does_not_replace_it(store: Store, tmp_path: Path):
     pipe = tmp_path / "pipe.md"
     os.mkfifo(pipe)
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -255,22 +257,22 @@ def test_a_pipe_is_written_to_and_not_replaced(store: Store, tmp_path: Path):
     assert pipe.is_fifo()
 
 
-def test_the_command_writes_the_page_and_says_it_in_json(tmp_path: Path):
+def test_the_command_writes_the_page_and_prints_json(tmp_path: Path):
     with Store(tmp_path / "s.sqlite") as store:
         stored.cell(store, "F03", "logistic", 1, 0, ft=98.14, lwt=97.9)
     out = tmp_path / "page.html"
-    given = ["report", "--store", str(tmp_path / "s.sqlite"), "--out", str(out)]
-    result = CliRunner().invoke(app, [*given, "--json"])
+    command = ["report", "--store", str(tmp_path / "s.sqlite"), "--out", str(out)]
+    result = CliRunner().invoke(app, [*command, "--json"])
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
     assert document["out"] == str(out)
     assert document["cells"]["done"] == 1
     assert document["median_absolute_difference"] == pytest.approx(0.1)
     assert out.read_text("utf-8").startswith("<!DOCTYPE html>")
-    assert "1 of the paper's 180 cells" in CliRunner().invoke(app, given).stdout
+    assert "1 of the paper's 180 cells" in CliRunner().invoke(app, command).stdout
 
 
-def test_no_store_no_page(tmp_path: Path):
+def test_without_a_store_no_page_is_written(tmp_path: Path):
     out = tmp_path / "page.html"
     result = CliRunner().invoke(app, ["report", "--store", str(tmp_path / "none.sqlite"), "--out", str(out)])
     assert result.exit_code == 2
@@ -280,7 +282,7 @@ def test_no_store_no_page(tmp_path: Path):
     assert not (tmp_path / "none.sqlite").exists()
 
 
-def test_a_page_that_cannot_be_written_is_refused(store: Store, tmp_path: Path):
+def test_a_page_that_cannot_be_written_is_an_error(store: Store, tmp_path: Path):
     with pytest.raises(FtnnError, match=r"cannot write the report .*nowhere.*page\.html: No such file"):
         write_report(store, tmp_path / "nowhere" / "page.html")
     with pytest.raises(FtnnError, match="directory"):
@@ -288,4 +290,4 @@ def test_a_page_that_cannot_be_written_is_refused(store: Store, tmp_path: Path):
 
 
 def test_every_function_of_the_tables_is_in_the_gallery(store: Store):
-    assert [shown.name for shown in collect(store).gallery] == [*FUNCTIONS, "memory"]
+    assert [function.name for function in collect(store).gallery] == [*FUNCTIONS, "memory"]

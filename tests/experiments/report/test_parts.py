@@ -1,5 +1,6 @@
-"""The parts of the page beside its tables: curves, other functions, formulas, pictures, time."""
+"""The other parts of the page: curves, other functions, formulas, pictures, computing time."""
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -13,14 +14,14 @@ import sympy
 from ftnn.experiments import Store
 from ftnn.experiments.paper.mnist.cells import Layerwise
 from ftnn.experiments.report import collect, page
-from ftnn.experiments.report.custom import reason_of
-from ftnn.experiments.report.formulas import _to_sympy, kept, typeset
+from ftnn.experiments.report.entries import reason_of
 from ftnn.experiments.report.pi import binned
 from ftnn.experiments.report.svg import Frame, path, round_ticks
 from ftnn.experiments.report.texts import seconds, signed
 from ftnn.formula import catalogue
 from ftnn.formula._numpy import evaluate
 from tests.experiments import stored
+from tests.experiments.report.typesetting import FILE, to_sympy, typeset
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 # --- π ---
 
 
-def test_a_thinned_curve_keeps_its_mean_and_its_jumps():
+def test_a_binned_curve_keeps_its_mean_and_its_jumps():
     values = np.full(5000, 50.0)
     values[1234] = 100.0
     middles, means, lows, highs = binned(values)
@@ -44,13 +45,13 @@ def test_a_thinned_curve_keeps_its_mean_and_its_jumps():
     assert middles[-1] == 4988.0
 
 
-def test_a_short_curve_is_not_thinned():
+def test_a_short_curve_is_not_binned():
     middles, means, _, _ = binned(np.array([10.0, 20.0, 40.0]))
     assert middles.tolist() == [1, 2, 3]
     assert means.tolist() == [10, 20, 40]
 
 
-def test_curves_are_in_panels_by_pairs(store: Store):
+def test_curves_are_grouped_in_panels_by_pairs(store: Store):
     stored.curve(store, 256, 400, [10.0, 99.5, 98.0])
     stored.curve(store, 128, 200, [10.0, 20.0])
     report = collect(store)
@@ -66,14 +67,14 @@ def test_curves_are_in_panels_by_pairs(store: Store):
 # --- other functions ---
 
 
-def test_functions_of_ones_own_stand_apart(store: Store):
+def test_custom_functions_and_other_depths_are_listed_separately(store: Store):
     text = "where(x < p, q, r)*x"
     stored.cell(store, text, "relu", 1, 0, ft=None, failed="a parameter was not finite in epoch 1 of layer 1")
     stored.cell(
         store, text, "relu", 1, -1, ft=9.8, failed="the final accuracy, 9.80 %, is no better than chance"
     )
     stored.cell(store, text, "relu", 1, -2, ft=91.0)
-    stored.cell(store, "F12", "relu", 3, -2, ft=95.0)  # a depth that the paper has not
+    stored.cell(store, "F12", "relu", 3, -2, ft=95.0)  # a depth that is not in the paper
     report = collect(store)
     (own,), (other,) = report.own, report.others
     assert (own.verdict, own.failed, own.best) == ("trains at some γ", 2, (91.0, -2))
@@ -85,7 +86,7 @@ def test_functions_of_ones_own_stand_apart(store: Store):
     assert "where(x < p" not in shown
 
 
-def test_reasons_lose_their_numbers():
+def test_reasons_of_failures_are_grouped_without_numbers():
     assert reason_of("the loss was not finite in epoch 3 of layer 2") == "the loss was not finite"
 
 
@@ -93,33 +94,34 @@ def test_reasons_lose_their_numbers():
 
 
 @pytest.mark.parametrize("name", list(catalogue))
-def test_typeset_formulas_are_the_derivatives(name: str):
+def test_typeset_formulas_have_the_values_of_the_derivatives(name: str):
     function = catalogue[name]
     rng = np.random.default_rng(7)
     names = ("x", "C", *function.parameters, *function.constants)
     symbolic: Any = sympy
-    meant: dict[str, Callable[[Any], Any]] = {
+    meanings: dict[str, Callable[[Any], Any]] = {
         "logistic": lambda a: 1 / (1 + symbolic.exp(-a)),
         "rect": lambda a: symbolic.Max(0, a),
         "rect_ada": lambda a: symbolic.Max(0, a),
         "rect_slope": lambda a: symbolic.Piecewise((1, a >= 0), (0, True)),
     }
     for expr in (function.expr, *(function.slope(each) for each in ("x", *function.parameters))):
-        written = _to_sympy(expr)
-        for called, rule in meant.items():
-            written = written.replace(sympy.Function(called), rule)
+        formula = to_sympy(expr)
+        for called, meaning in meanings.items():
+            formula = formula.replace(sympy.Function(called), meaning)
         for _ in range(5):
             values = {each: float(rng.uniform(-2, 2)) for each in names}
-            found = written.subs({sympy.Symbol(each): value for each, value in values.items()})
-            assert float(found) == pytest.approx(float(evaluate(expr, values)), rel=1e-9, abs=1e-12)
+            value = formula.subs({sympy.Symbol(each): number for each, number in values.items()})
+            assert float(value) == pytest.approx(float(evaluate(expr, values)), rel=1e-9, abs=1e-12)
 
 
-def test_the_kept_formulas_are_what_would_be_written_now():
-    now = {name: typeset(function) for name, function in catalogue.items()}
-    assert kept() == now, "write them anew with ftnn.experiments.report.formulas.write_kept()"
+def test_the_stored_formulas_are_up_to_date():
+    expected = {name: [list(line) for line in typeset(function)] for name, function in catalogue.items()}
+    message = "run `python -m tests.experiments.report.typesetting`"
+    assert json.loads(FILE.read_text("utf-8")) == expected, message
 
 
-def test_formulas_are_written_for_browsers():
+def test_formulas_are_mathml_for_browsers():
     lines = dict(zip("FxPQR", typeset(catalogue["F12"]), strict=True))
     assert "<msup>" not in lines["F"][1]
     assert re.sub(r"<[^>]*>|&\w+;", "", lines["F"][1]) == "psin(qx+r)"
@@ -127,7 +129,7 @@ def test_formulas_are_written_for_browsers():
     assert "<mi>e</mi>" in typeset(catalogue["F05"])[0][1]
 
 
-def test_found_functions_are_the_strongest_connections(store: Store):
+def test_the_strongest_trained_connections_are_drawn(store: Store):
     rng = np.random.default_rng(0)
     p = rng.uniform(-0.1, 0.1, (784, 128)).astype(np.float32)
     p[298, 5] = 2.0  # p²x changes by 4 between 0 and 1
@@ -136,26 +138,26 @@ def test_found_functions_are_the_strongest_connections(store: Store):
     stored.cell(store, "F01", "relu", 1, -2, ft=96.0, lwt=96.0, arrays=arrays)
     stored.cell(store, "F01", "tanh", 1, -1, ft=97.0, lwt=96.0)  # better, but without parameters
     stored.cell(store, "F02", "tanh", 1, -1, ft=97.0, lwt=96.0)
-    (found,) = collect(store).found
-    assert found.function == "F01"
-    assert found.formula == "p**2*x, p = 2"
-    assert found.picture.count('<path class="line') == 5
+    (trained,) = collect(store).trained
+    assert trained.function == "F01"
+    assert trained.formula == "p**2*x, p = 2"
+    assert trained.picture.count('<path class="line') == 5
 
 
-def test_lines_stop_where_a_function_has_no_value():
+def test_lines_are_interrupted_where_a_function_is_not_finite():
     frame = Frame(100, 100, (0, 1), (0, 1), 0, 0, 0, 0)
     nan = math.nan
     assert path(frame, np.array([0, 0.5, 0.75, 1]), np.array([0, nan, 1, 0.5])) == "M0 100M75 0L100 50"
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (-0.013, 0.027), (1e-9, 2e-9), (-1e6, 3e7), (0.99, 1.01)])
-def test_ticks_are_round_and_inside(low: float, high: float):
+def test_ticks_are_within_the_range(low: float, high: float):
     ticks = round_ticks(low, high, 4)
     assert 2 <= len(ticks) <= 10
     assert all(low - 1e-6 * (high - low) <= tick <= high + 1e-6 * (high - low) for tick in ticks)
 
 
-def test_numbers_are_written_for_people():
+def test_numbers_are_formatted_for_people():
     assert [signed(v) for v in (0.0, -0.001, 0.5, -1.25, None)] == ["0.00", "0.00", "+0.50", "−1.25", ""]
     assert [seconds(v) for v in (1.25, 180, 9000, None)] == ["1.2 s", "3.0 min", "2.5 h", ""]
 
@@ -163,14 +165,14 @@ def test_numbers_are_written_for_people():
 # --- time ---
 
 
-def test_shared_stages_are_counted_once(store: Store):
+def test_the_time_of_shared_stages_is_counted_once(store: Store):
     for layers, alone in ((1, 30.0), (2, 60.0)):
         stored.cell(store, "F03", "relu", layers, -2, ft=97.0, lwt=97.0, seconds=10.0, alone=alone)
     ft = next(row.task for row in store.rows() if row.task.cell.hidden_layers == 2)  # pyright: ignore
     for task in ft.chain:
         assert isinstance(task, Layerwise)
         store.add(stored.row(task, None, lwt=97.0, seconds=20.0, alone=None), None, None)
-    # An imported cell: what it took alone is known, its stages are not.
+    # An imported cell: its total time is known, but not its stages.
     stored.cell(store, "F04", "relu", 1, -3, ft=97.0, lwt=97.0, seconds=0.0, alone=7.0, versions={})
     times = collect(store).times
     assert times.seconds == 10 + 10 + 20 + 20

@@ -1,4 +1,4 @@
-"""Runs tasks and keeps their results: tasks, a scheduler, executors, a store, files to exchange.
+"""Runs tasks and stores their results: tasks, scheduler, executors, store, import and export.
 
-Private as a whole. It knows no experiment: those subclass `Task` and register themselves (see `registry`).
+Private as a whole, and independent of any experiment: experiments subclass `Task` and call `register`.
 """

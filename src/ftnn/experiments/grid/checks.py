@@ -1,4 +1,4 @@
-"""Checks of single values: cells and rows come from files, too."""
+"""Checks of single values: cells and rows may come from files."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from typing import Any
 from ftnn.errors import DataError
 
 Check = tuple[Callable[[Any], bool], str]
-"""(whether a value is right, what was expected)."""
+"""(whether a value is valid, what is expected)."""
 
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 
 
 def check(values: Mapping[str, Any], checks: Mapping[str, Check]) -> None:
-    """Raise `DataError` for the first value that is wrong."""
-    for name, (is_right, expected) in checks.items():
-        if not is_right(values[name]):
+    """Raise `DataError` for the first invalid value."""
+    for name, (is_valid, expected) in checks.items():
+        if not is_valid(values[name]):
             raise DataError(f"{name} is {values[name]!r:.100}; expected {expected}")
 
 
 def or_null(check: Check) -> Check:
-    is_right, expected = check
-    return lambda value: value is None or is_right(value), f"null or {expected}"
+    is_valid, expected = check
+    return lambda value: value is None or is_valid(value), f"null or {expected}"
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (float, int)  # a bool is an int, too
+    return type(value) in (float, int)  # not bool, which is a subclass of int
 
 
 def _is_text(value: Any) -> bool:
     try:
         return isinstance(value, str) and bool(value.encode())
-    except UnicodeEncodeError:  # half of a character
+    except UnicodeEncodeError:  # a lone surrogate
         return False
 
 
@@ -46,7 +46,7 @@ def _is_time(value: Any) -> bool:
         return False
 
 
-TEXT: Check = _is_text, "a text"
+TEXT: Check = _is_text, "text"
 NUMBER: Check = _is_number, "a number"
 FINITE: Check = lambda v: _is_number(v) and math.isfinite(v), "a finite number"
 WHOLE: Check = lambda v: type(v) is int, "a whole number"

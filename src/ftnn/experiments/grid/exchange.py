@@ -1,4 +1,4 @@
-"""Results out of a store and into one: CSV for people and for version control, Parquet with everything."""
+"""Import and export of results: CSV for people and version control, Parquet with everything."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from ftnn.experiments.grid.store import Store
 
 _T = TypeVar("_T")
 
-# --- out ---
-
 
 def export(
     store: Store,
@@ -27,36 +25,40 @@ def export(
     table: str = "",
     *,
     parameters: bool = True,
-    tell: Callable[[Damaged], None] = lambda damaged: None,
+    on_damage: Callable[[Damaged], None] = lambda damaged: None,
 ) -> tuple[int, int]:
-    """Write results into a file, by its ending.
+    """Write results to a `.csv` or `.parquet` file.
 
-    Returns how many rows it has, and how many stages were left out as their settings are not the paper's.
-    Calls `tell` for each damaged row: it is not written, or without the part that is damaged.
+    **Arguments:**
 
-    `.csv`: one of the `TABLES`. `.parquet`: all stages with their epochs and, if asked for, parameters.
+    - `table`: which of the `TABLES` a CSV file contains. Parquet files contain all stages and their epochs.
+    - `parameters`: whether a Parquet file contains the trained parameters too.
+    - `on_damage`: called for each damaged row. It is left out, or written without its damaged part.
+
+    Returns the number of rows, and the number of stages left out because their settings are not the paper's.
     """
     if path.suffix not in (".csv", ".parquet"):
-        raise FtnnError(f"{path} must end in .csv or .parquet, to say what to write")
+        raise FtnnError(f"{path} must end in .csv or .parquet")
     if path.suffix == ".csv" and table not in TABLES:
-        raise FtnnError(f"cannot export {table!r}; expected {', '.join(TABLES)}")
+        raise FtnnError(f"unknown table {table!r}; expected one of {', '.join(TABLES)}")
 
-    def told(survey: tuple[_T, list[Damaged]]) -> _T:
+    def intact(survey: tuple[_T, list[Damaged]]) -> _T:
         good, damaged = survey
         for row in damaged:
-            tell(row)
+            on_damage(row)
         return good
 
-    rows = told(store.survey())
+    rows = intact(store.survey())
     left_out = 0
     if path.suffix == ".parquet":
-        content, count = parquet.write(store, rows, told(store.all_epochs()), parameters, tell), len(rows)
+        content = parquet.write(store, rows, intact(store.all_epochs()), parameters, on_damage)
+        count = len(rows)
     else:
         chosen = TABLES[table]
-        lines = list(chosen.lines(rows, lambda: told(store.all_epochs())))
+        lines = list(chosen.lines(rows, lambda: intact(store.all_epochs())))
         content, count = _csv(chosen.columns, lines), len(lines)
-        if chosen.papers_only:
-            left_out = sum(not row.task.is_papers for row in rows)
+        if chosen.paper_settings_only:
+            left_out = sum(not row.task.matches_paper for row in rows)
     _atomic.write_or_explain(path, content, FtnnError)
     return count, left_out
 
@@ -69,13 +71,10 @@ def _csv(header: Iterable[str], lines: Iterable[Iterable[Any]]) -> bytes:
     return text.getvalue().encode()
 
 
-# --- in ---
-
-
 def import_files(store: Store, paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
-    """Add what files have and the store has not; all of it or, where something is wrong, nothing.
+    """Add results that the store does not have yet. If any file has an error, nothing is added.
 
-    Returns how many rows each file has, and how many of them were new.
+    Returns the number of rows in each file, and how many of them were new.
     """
     files = {path: _read(path) for path in paths}
     place = ""
@@ -88,49 +87,48 @@ def import_files(store: Store, paths: Iterable[Path]) -> dict[Path, tuple[int, i
                 yield row
 
     try:
-        new = iter(store.add_all(additions()))
+        is_new = iter(store.add_all(additions()))
     except DataError as error:
         raise DataError(f"{place}: {error}; nothing was imported") from error
-    return {path: (len(rows), sum(itertools.islice(new, len(rows)))) for path, rows in files.items()}
+    return {path: (len(rows), sum(itertools.islice(is_new, len(rows)))) for path, rows in files.items()}
 
 
 def _read(path: Path) -> list[tuple[str, Addition]]:
-    """What a file has, each row with its place in the file."""
+    """The contents of a file: (place, row)."""
     if path.suffix not in (".csv", ".parquet"):
-        raise DataError(f"{path} must end in .csv or .parquet, as `ftnn store export` writes them")
+        raise DataError(f"{path} must end in .csv or .parquet")
     read, lines = (parquet.read, parquet.lines(path)) if path.suffix == ".parquet" else _csv_lines(path)
     place = ""
 
-    def taken() -> Iterator[Line]:
+    def tracked() -> Iterator[Line]:
         nonlocal place
         for line in lines:
             place = line.place
             yield line
 
     try:
-        return list(read(taken()))
+        return list(read(tracked()))
     except FtnnError as error:
         raise DataError(f"{path}, {place}: {reason_of(error)}; nothing was imported") from error
 
 
 def _csv_lines(path: Path) -> tuple[Reader, list[Line]]:
-    """The lines of a CSV file, and what reads a table with its columns."""
+    """The reader for the columns of a CSV file, and its lines."""
     try:
         text = io.StringIO(path.read_bytes().decode("utf-8-sig"), newline="")
         header, *rows = list(csv.reader(text, strict=True)) or [[]]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
+        raise DataError(f"cannot read {path}: {error}") from error
     readers = {table.columns: table.read for table in TABLES.values()}
     columns = tuple(header)
     if columns not in readers:
-        allowed = "; or ".join(", ".join(names) for names in readers)
-        raise DataError(f"{path} has the columns {', '.join(header) or '(none)'}; expected {allowed}")
+        expected = "; or ".join(", ".join(names) for names in readers)
+        raise DataError(f"{path} has the columns {', '.join(header) or '(none)'}; expected {expected}")
     lines: list[Line] = []
     for number, values in enumerate(rows, 2):
         if len(values) not in (0, len(columns)):
             raise DataError(
-                f"{path}, line {number}: has {len(values)} fields, but there are {len(columns)} columns; "
-                "nothing was imported"
+                f"{path}, line {number}: {len(values)} fields in {len(columns)} columns; nothing was imported"
             )
         if values:
             lines.append(Line(f"line {number}", dict(zip(columns, values, strict=True))))

@@ -1,4 +1,4 @@
-"""What goes to where stages run, and what comes back: plain data, without torch, to be read quickly."""
+"""Messages between the scheduler and executors: plain data that loads without torch."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from ftnn.experiments.grid.task import AnyTask, Tell
+from ftnn.experiments.grid.task import AnyTask, OnProgress
 from ftnn.training import Epoch, Pass
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A stage that is done, as far as those after it need it."""
+class Predecessor:
+    """A finished stage: the part that later stages of its chain need."""
 
     epochs: tuple[Epoch, ...]
     failed: str | None
@@ -25,32 +25,32 @@ class Kept:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A stage in hand, at the end of an epoch."""
+    """An unfinished stage at the end of an epoch."""
 
     notes: dict[str, Any]
-    """Plain data: where it is and what it did until then."""
+    """Its position and history, as plain data."""
     arrays: dict[str, Array]
 
 
 @dataclass(frozen=True)
 class Job:
-    """A stage to run, with all that it needs."""
+    """A stage to run, with everything it needs."""
 
     task: AnyTask
-    before: tuple[Kept, ...] = ()
-    """The stages that lead to it, up to the first that failed."""
+    before: tuple[Predecessor, ...] = ()
+    """The earlier stages of its chain, up to the first that failed."""
     checkpoint: Checkpoint | None = None
 
-    def run(self, tell: Tell) -> Outcome:
-        return self.task.run(self.before, self.checkpoint, tell)
+    def run(self, on_progress: OnProgress) -> Outcome:
+        return self.task.run(self.before, self.checkpoint, on_progress)
 
 
-# --- what comes back ---
+# --- events ---
 
 
 @dataclass(frozen=True)
 class Progress:
-    """An epoch of a stage is done."""
+    """A stage has finished an epoch."""
 
     key: str
     epoch: int
@@ -61,7 +61,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A stage that is done."""
+    """A finished stage."""
 
     key: str
     epochs: tuple[Epoch | Pass, ...]
@@ -73,14 +73,14 @@ class Outcome:
     lwt_accuracy: float | None
     ft_accuracy: float | None
     digest: str
-    """Of the whole network; for the last stage of a cell, what `ftnn train` says."""
+    """Of the whole network; after the last stage of a cell, the digest that `ftnn train` prints."""
     seconds: float
     """Processor time."""
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A worker that ran this stage is gone."""
+    """The worker that ran this stage has died."""
 
     key: str
     reason: str
@@ -88,7 +88,7 @@ class Lost:
 
 @dataclass(frozen=True)
 class Broken:
-    """A stage that raised an error: a fault of ours, not a failed training."""
+    """The stage raised an exception: a bug, not a failed training."""
 
     key: str
     error: str

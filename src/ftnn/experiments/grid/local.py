@@ -1,4 +1,4 @@
-"""Stages in worker processes on this machine: one a core, with one thread each."""
+"""Runs stages in worker processes on this machine: one per core, with one thread each."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import traceback
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from ftnn.errors import FtnnError
+from ftnn.experiments.grid.interrupts import uninterrupted
 from ftnn.experiments.grid.jobs import Broken, Event, Job, Lost, Progress
 
-# A forked child would inherit locks that some thread holds, and torch's thread pool without its threads.
+# A forked child would inherit locked locks, and torch's thread pool without its threads.
 _SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -27,11 +30,11 @@ class _Worker:
 
 
 class LocalExecutor:
-    """`jobs` worker processes; None: one a core."""
+    """Runs stages in `jobs` worker processes; by default, one per core."""
 
     def __init__(self, jobs: int | None = None):
         if jobs is not None and jobs < 1:
-            raise FtnnError(f"--jobs {jobs} must be 1 or more")
+            raise FtnnError(f"jobs must be 1 or more, got {jobs}")
         self._slots = jobs or len(os.sched_getaffinity(0))
         self._workers: list[_Worker] = []
 
@@ -42,17 +45,19 @@ class LocalExecutor:
     def submit(self, job: Job) -> None:
         worker = next((worker for worker in self._workers if worker.key is None), None) or self._start()
         worker.key = job.task.key
-        with contextlib.suppress(OSError):  # a worker that died just now is reported by `events`
+        with contextlib.suppress(OSError):  # the worker has just died: `events` will report it
             worker.pipe.send(job)
 
     def _start(self) -> _Worker:
-        mine, its = _SPAWN.Pipe()
-        process = _SPAWN.Process(target=_serve, args=(its,), daemon=True)
-        process.start()
-        its.close()
-        assert isinstance(mine, Connection)
-        worker = _Worker(process, mine)
-        self._workers.append(worker)
+        resource_tracker.ensure_running()  # starting it inside the block would unblock Ctrl-C for the worker
+        with uninterrupted():
+            ours, theirs = _SPAWN.Pipe()
+            process = _SPAWN.Process(target=_serve, args=(theirs,), daemon=True)
+            process.start()
+            theirs.close()
+            assert isinstance(ours, Connection)
+            worker = _Worker(process, ours)
+            self._workers.append(worker)
         return worker
 
     def events(self, seconds: float) -> list[Event]:
@@ -64,14 +69,14 @@ class LocalExecutor:
             try:
                 event: Event = pipe.recv()
             except (EOFError, OSError):
-                events += self._bury(worker)
+                events += self._remove(worker)
                 continue
             events.append(event)
             if not isinstance(event, Progress):
                 worker.key = None
         return events
 
-    def _bury(self, worker: _Worker) -> list[Event]:
+    def _remove(self, worker: _Worker) -> list[Event]:
         self._workers.remove(worker)
         worker.process.join()
         code = worker.process.exitcode or 0
@@ -80,7 +85,7 @@ class LocalExecutor:
 
     def close(self) -> None:
         for worker in self._workers:
-            worker.process.kill()  # nothing is lost by it: what they had to say is in the store
+            worker.process.kill()  # loses nothing: the store has every checkpoint that was sent
         for worker in self._workers:
             worker.process.join()
             worker.pipe.close()
@@ -88,18 +93,25 @@ class LocalExecutor:
 
 
 def _serve(pipe: Connection[Any, Any]) -> None:
-    """Run jobs until the other end is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that a person talks to
-    import torch  # only here: it takes a second
+    """Run jobs until the parent process is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the parent process reacts to Ctrl-C
+    import torch  # here because it takes a second
 
     torch.set_num_threads(1)
-    with contextlib.suppress(EOFError, OSError):
-        while True:
+
+    def send(event: Event) -> None:
+        try:
+            pipe.send(event)
+        except OSError:
+            sys.exit()  # not an error of the stage: the parent is gone
+
+    while True:
+        try:
             job: Job = pipe.recv()
-            try:
-                result: Event = job.run(pipe.send)
-            except OSError:
-                raise  # nobody listens any more
-            except Exception:
-                result = Broken(job.task.key, traceback.format_exc())
-            pipe.send(result)
+        except (EOFError, OSError):
+            return
+        try:
+            result: Event = job.run(send)
+        except Exception:
+            result = Broken(job.task.key, traceback.format_exc())
+        send(result)

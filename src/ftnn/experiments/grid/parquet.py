@@ -19,9 +19,9 @@ _PLAIN = tuple(
 
 
 def write(
-    store: Store, rows: Sequence[Row], epochs: Epochs, parameters: bool, tell: Callable[[Damaged], None]
+    store: Store, rows: Sequence[Row], epochs: Epochs, parameters: bool, on_damage: Callable[[Damaged], None]
 ) -> bytes:
-    """These rows of a store as a file. Calls `tell` for each whose parameters are damaged, and left out."""
+    """These rows as a Parquet file. Damaged parameters are left out, and passed to `on_damage`."""
     arrow, parquet = _pyarrow()
 
     def arrays(key: str) -> bytes | None:
@@ -31,7 +31,7 @@ def write(
                 read_arrays(content)
             return content
         except DataError as error:
-            tell(Damaged(key, str(error)))
+            on_damage(Damaged(key, str(error)))
             return None
 
     columns: dict[str, list[Any]] = {
@@ -54,7 +54,7 @@ def lines(path: Path) -> list[Line]:
         with parquet.ParquetFile(path) as file:
             rows: list[dict[str, Any]] = file.read().to_pylist()
     except (OSError, arrow.ArrowException, ValueError, OverflowError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
+        raise DataError(f"cannot read {path}: {error}") from error
     return [Line(f"row {number}", row) for number, row in enumerate(rows, 1)]
 
 
@@ -63,7 +63,7 @@ def read(lines: Iterable[Line]) -> Iterator[tuple[str, Addition]]:
         values = line.values
         for name in ("task", *_PLAIN, "versions", "finished", "epochs"):
             if name not in values:
-                raise DataError(f"there is no column {name!r}: `ftnn store export` did not write this file")
+                raise DataError(f"column {name!r} is missing: this is not an export of a store")
         task, versions = task_from_text(values["task"]), from_json(values["versions"], "versions")
         plain = {name: values[name] for name in (*_PLAIN, "finished")}
         row = Row(task.key, task, **plain, versions=versions)

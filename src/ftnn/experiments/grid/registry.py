@@ -1,4 +1,4 @@
-"""What each experiment has registered: its kinds of tasks, by which stores are read, and its CSV tables."""
+"""The registered experiments: their kinds of tasks, which stores are read with, and their CSV tables."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 N = TypeVar("N", int, float)
 Epochs = Mapping[str, Sequence[Mapping[str, Any]]]
-"""The epochs of stages by key, as plain data: making 60,000 objects takes longer than drawing them."""
+"""The epochs of stages by key, as plain data: creating 60,000 objects would take longer than drawing them."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a CSV file."""
+    """A line of a CSV file, or a row of a Parquet file."""
 
     place: str
     values: Mapping[str, Any]
@@ -29,29 +29,28 @@ class Line:
         try:
             return kind(self.values[name])
         except ValueError:
-            what = "whole number" if kind is int else "number"
-            raise DataError(f"{name} is {self.values[name]!r}; expected a {what}") from None
+            expected = "whole number" if kind is int else "number"
+            raise DataError(f"{name} is {self.values[name]!r}; expected a {expected}") from None
 
     def number_or_none(self, name: str) -> float | None:
         return self.number(name, float) if self.values[name] else None
 
 
 Reader = Callable[[Iterable[Line]], Iterator[tuple[str, "Addition"]]]
-"""Lines to what a store is to add, with its place. An error is taken to be of the last line that was read."""
+"""Turns lines into (place, addition to a store). Errors are attributed to the last line read."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A CSV table: which rows of a store it has, and how they are read back."""
+    """A CSV table: which rows of a store it contains, and how to read it."""
 
     name: str
     columns: tuple[str, ...]
     lines: Callable[[Iterable[Row], Callable[[], Epochs]], Iterator[Sequence[Any]]]
-    """Results as lines of the table, from the rows of a store and, if it asks for them, all epochs."""
+    """Makes its lines from a store's rows and a function that loads all epochs."""
     read: Reader
-    """What the lines of a file add to a store."""
-    papers_only: bool = True
-    """Whether it leaves out all stages with other settings than the paper's."""
+    paper_settings_only: bool = True
+    """Whether it leaves out stages whose settings differ from the paper's."""
 
 
 KINDS: dict[str, type[AnyTask]] = {}
@@ -59,18 +58,18 @@ TABLES: dict[str, Table] = {}
 
 
 def register(*tasks: type[AnyTask], tables: Iterable[Table] = ()) -> None:
-    """Make an experiment known: its tasks under their kinds, and its tables under their names."""
+    """Register an experiment's tasks and tables."""
     KINDS.update((task.kind, task) for task in tasks)
     TABLES.update((table.name, table) for table in tables)
 
 
 def task_to_text(task: AnyTask) -> str:
-    """A task as JSON; `task_from_text` reads it."""
+    """A task as JSON, for `task_from_text`."""
     return json.dumps({"kind": task.kind, **asdict(task.cell)})
 
 
 def task_from_text(text: Any) -> AnyTask:
-    """The task that `task_to_text` wrote. Raises `DataError` for all else."""
+    """The task that `task_to_text` wrote. Raises `DataError` for anything else."""
     quoted = f"task is {text!r:.100}"
     try:
         values: Any = json.loads(text)
@@ -79,9 +78,13 @@ def task_from_text(text: Any) -> AnyTask:
     kind = KINDS.get(str(values.pop("kind", None))) if isinstance(values, dict) else None
     if kind is None:
         raise DataError(f"{quoted}; expected an object whose kind is one of {', '.join(KINDS)}")
-    is_needed = {field.name: field.default is MISSING for field in fields(kind.cell_type)}
-    if not {name for name, needed in is_needed.items() if needed} <= values.keys() <= is_needed.keys():
-        raise DataError(f"{quoted}; expected the fields {', '.join(is_needed)}")
+    is_required = {field.name: field.default is MISSING for field in fields(kind.cell_type)}
+    if (
+        not {name for name, required in is_required.items() if required}
+        <= values.keys()
+        <= is_required.keys()
+    ):
+        raise DataError(f"{quoted}; expected the fields {', '.join(is_required)}")
     # JSON has no tuples.
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     try:
@@ -91,5 +94,5 @@ def task_from_text(text: Any) -> AnyTask:
 
 
 def reason_of(error: FtnnError) -> str:
-    """What an error says, on one line: a formula's place is of no use where the formula is not shown."""
+    """An error's message on one line, without carets under a formula."""
     return f"{error.text!r}: {error.message}" if isinstance(error, FormulaError) else str(error)

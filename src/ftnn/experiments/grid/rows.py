@@ -1,4 +1,4 @@
-"""Rows of a store, and the one check that all of them pass: whoever writes them, and when they are read."""
+"""Rows of a store. Every row is checked when it is created: by training, import, or reading a store."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ from ftnn.experiments.grid.task import AnyTask, C, Task
 
 @dataclass(frozen=True)
 class Row:
-    """What is known of a stage that is done, without its epochs and parameters.
-
-    Raises `DataError` for what cannot be the result of a stage.
-    """
+    """A finished stage, without its epochs and parameters. Raises `DataError` for impossible values."""
 
     key: str
     task: AnyTask
@@ -39,12 +36,12 @@ class Row:
     seconds: float
     """Processor time of this stage."""
     cell_seconds: float | None
-    """Of the whole cell, where this stage is its last: what it takes alone, with nothing shared."""
+    """Of all stages of the cell, if this is the last: what the cell takes when nothing is shared."""
     digest: str
-    """Of the network; empty for curves of π that were imported from CSV, which does not have it."""
+    """Of the network; empty for curves of π imported from CSV."""
     versions: dict[str, str]
     finished: str
-    """When, in UTC."""
+    """Date and time in UTC."""
 
     def __post_init__(self) -> None:
         check(vars(self), _ROW)
@@ -57,7 +54,7 @@ Addition = tuple[Row, str | None, bytes | None]
 
 @dataclass(frozen=True)
 class Damaged:
-    """A row that is in a store, but makes no sense."""
+    """An invalid row in a store."""
 
     key: str
     reason: str
@@ -82,14 +79,14 @@ def imported(
     cell_seconds: float | None = None,
     digest: str = "",
 ) -> Row:
-    """A row from a table of results, which does not say how they came about."""
+    """A row from a CSV table, which has no versions and no times of stages."""
     return Row(
         task.key, task, lwt_accuracy, ft_accuracy, None, failed, None, 0.0, cell_seconds, digest, {}, now()
     )
 
 
 def now() -> str:
-    """In UTC, as a row has it."""
+    """The time in UTC, in the format of `Row.finished`."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
@@ -98,8 +95,8 @@ _PACKAGES = ("ftnn", "torch", "numpy", "llvmlite", "scipy")
 
 @cache
 def versions() -> dict[str, str]:
-    """What makes a result: versions, and the processor, on which the last bits depend."""
-    import llvmlite.binding  # only now: it loads LLVM
+    """Package versions and the processor, which the last bits of a result depend on."""
+    import llvmlite.binding  # here because it loads LLVM
 
     packages = {name: metadata.version(name) for name in _PACKAGES}
     return {**packages, "python": platform.python_version(), "cpu": str(llvmlite.binding.get_host_cpu_name())}
@@ -109,7 +106,7 @@ def versions() -> dict[str, str]:
 
 
 def read_epochs(text: Any, kind: str) -> list[dict[str, Any]]:
-    """Epochs from JSON, as plain data with the fields that epochs of this kind of task have."""
+    """Epochs from JSON, as plain data, checked against the epoch type of this kind of task."""
     if not isinstance(text, str):
         raise DataError(f"epochs are {text!r:.60}; expected JSON")
     epochs: Any = from_json(text, "epochs")
@@ -133,16 +130,16 @@ def read_arrays(content: Any) -> dict[str, Array]:
     try:
         return safetensors.numpy.load(content)
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"parameters are not in the format of safetensors ({error})") from error
+        raise DataError(f"parameters are not in safetensors format ({error})") from error
 
 
 def check_shapes(task: AnyTask, arrays: Mapping[str, Array]) -> None:
-    """Refuse parameters that are not those of a task's network, as far as it says which these are."""
+    """Raise `DataError` unless the parameters have the shapes that the task expects."""
     for name, shape in task.shapes(arrays).items():
         array = arrays.get(name)
         if array is None or array.shape != shape or array.dtype.kind != "f":
-            what = "missing" if array is None else f"{array.dtype} with the shape {array.shape}"
-            raise DataError(f"parameters: {name} is {what}; expected floats with the shape {shape}")
+            actual = "missing" if array is None else f"{array.dtype} with the shape {array.shape}"
+            raise DataError(f"parameters: {name} is {actual}; expected floats with the shape {shape}")
 
 
 def from_json(text: Any, what: str) -> Any:

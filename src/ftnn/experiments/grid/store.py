@@ -15,7 +15,7 @@ import safetensors.numpy
 
 from ftnn.errors import DataError
 from ftnn.experiments.grid.database import Database, StoreError
-from ftnn.experiments.grid.jobs import Checkpoint, Kept, Outcome
+from ftnn.experiments.grid.jobs import Checkpoint, Outcome, Predecessor
 from ftnn.experiments.grid.registry import KINDS, task_from_text, task_to_text
 from ftnn.experiments.grid.rows import (
     Addition,
@@ -34,20 +34,18 @@ _FIELDS = tuple(field.name for field in fields(Row))
 _COLUMNS = ", ".join(_FIELDS)
 _DETAILS = "FROM details JOIN stages USING (key)"
 _SEAL = "sha256"
-"""The name in a checkpoint's notes under which the digest of all that it keeps stands."""
+"""The key of a checkpoint's own digest in its notes."""
 _T = TypeVar("_T")
 
 
 class Store:
-    """A store; a context manager. `Store(path)` makes the file where there is none."""
+    """A store of results. `Store(path)` creates the file if it is missing. A context manager."""
 
     def __init__(self, path: str | os.PathLike[str], *, must_exist: bool = False):
         self.path = Path(path)
         self._good: set[str] = set()
         if must_exist and not self.path.exists():
-            raise StoreError(
-                f"there is no store {self.path}: name one with --store, or run `ftnn reproduce` first"
-            )
+            raise StoreError(f"there is no store {self.path}")
         self._db = Database(self.path)
 
     def __enter__(self) -> Store:
@@ -62,42 +60,41 @@ class Store:
     # --- rows ---
 
     def rows(self, keys: Iterable[str] | None = None) -> list[Row]:
-        """All rows, or those of some keys, in the order in which they were finished.
+        """All valid rows, or those with some keys, ordered by the time they finished.
 
-        Those of an earlier version of the results (see `Task.results`) are not among all: they are run again.
-        Rows that are damaged are never among them; `survey` says which they are.
+        Without `keys`, rows from an older version of the results (see `Task.results`) are left out.
         """
         if keys is None:
             return self.survey()[0]
-        found = self._db.all(
+        rows = self._db.all(
             f"SELECT {_COLUMNS} FROM stages WHERE key IN (SELECT value FROM json_each(?)) "
             "ORDER BY finished, key",
             json.dumps(list(keys)),
         )
-        return [row for row in map(_row, found) if isinstance(row, Row)]
+        return [row for row in map(_row, rows) if isinstance(row, Row)]
 
     def survey(self) -> tuple[list[Row], list[Damaged]]:
-        """All rows as `rows` gives them, and those that are damaged."""
+        """All rows as from `rows`, and the damaged ones."""
         rows = [*map(_row, self._db.all(f"SELECT {_COLUMNS} FROM stages ORDER BY finished, key"))]
         good = [row for row in rows if isinstance(row, Row) and row.key == row.task.key]
         return good, [row for row in rows if isinstance(row, Damaged)]
 
     def count(self) -> int:
-        """How many stages there are, those of earlier versions of the results among them."""
+        """The number of stages, including those from older versions of the results."""
         return self._db.all("SELECT count(*) FROM stages")[0][0]
 
     def done(self, keys: Iterable[str]) -> dict[str, bool]:
-        """Which of these stages are done, and whether each went well. One that is damaged is not done."""
+        """The finished stages among these keys, and whether each succeeded. Damaged rows do not count."""
         recorded = self._recorded(keys)
-        # A good row stays as it is: the scheduler asks often, and each is looked at once.
+        # Valid rows never change: remember them, because the scheduler asks often.
         unknown = [key for key, _ in recorded if key not in self._good]
         if unknown:
             self._good.update(row.key for row in self.rows(unknown))
         return {key: failed is None for key, failed in recorded if key in self._good}
 
     def _recorded(self, keys: Iterable[str]) -> list[tuple[str, str | None]]:
-        """(key, why it failed) of those stages that have all that is needed of them."""
-        # Stages that lead to others are of no use if they were imported without their parameters.
+        """(key, why it failed) of the stages that have everything that later stages need."""
+        # A stage that others follow is useless if it was imported without parameters.
         return self._db.all(
             "SELECT key, failed FROM stages WHERE key IN (SELECT value FROM json_each(?)) AND "
             "(kind NOT IN (SELECT value FROM json_each(?)) OR EXISTS "
@@ -109,16 +106,16 @@ class Store:
     # --- epochs and parameters ---
 
     def epochs(self, key: str) -> tuple[Epoch | Pass, ...]:
-        """What a stage did, epoch by epoch; nothing where it was imported without."""
-        found = self._db.all(f"SELECT kind, epochs {_DETAILS} WHERE key = ?", key)
-        if not found:
+        """The epochs of a stage; empty if it was imported without them."""
+        rows = self._db.all(f"SELECT kind, epochs {_DETAILS} WHERE key = ?", key)
+        if not rows:
             return ()
-        kind, text = found[0]
+        kind, text = rows[0]
         epochs = self._intact(key, lambda: read_epochs(text, kind))
         return tuple(KINDS[kind].epoch_type(**epoch) for epoch in epochs)
 
     def all_epochs(self) -> tuple[dict[str, list[dict[str, Any]]], list[Damaged]]:
-        """The epochs of every stage as plain data, and the stages whose epochs are damaged."""
+        """The epochs of every stage as plain data, and the stages with damaged epochs."""
         good: dict[str, list[dict[str, Any]]] = {}
         damaged: list[Damaged] = []
         for key, kind, epochs in self._db.all(f"SELECT key, kind, epochs {_DETAILS}"):
@@ -129,40 +126,40 @@ class Store:
         return good, damaged
 
     def arrays(self, key: str) -> dict[str, Any] | None:
-        """The parameters that a stage trained; None where it was imported without."""
+        """The parameters that a stage trained; None if it was imported without them."""
         content = self.arrays_as_bytes(key)
         return None if content is None else self._intact(key, lambda: read_arrays(content))
 
     def parameters(self, task: AnyTask) -> dict[str, Any] | None:
-        """The same for a task that ends a cell; those of another network are refused."""
+        """Like `arrays`, but raises `StoreError` if the shapes are not those of the task's network."""
         arrays = self.arrays(task.key)
         if arrays is not None:
             self._intact(task.key, lambda: check_shapes(task, arrays))
         return arrays
 
     def arrays_as_bytes(self, key: str) -> bytes | None:
-        """The same as a file of safetensors."""
-        found = self._db.all("SELECT arrays FROM details WHERE key = ?", key)
-        return found[0][0] if found else None
+        """Like `arrays`, as a safetensors file."""
+        rows = self._db.all("SELECT arrays FROM details WHERE key = ?", key)
+        return rows[0][0] if rows else None
 
     def _intact(self, key: str, read: Callable[[], _T]) -> _T:
         try:
             return read()
         except DataError as error:
-            raise StoreError(f"the store {self.path}: stage {key} is damaged: {error}") from error
+            raise StoreError(f"store {self.path}: stage {key} is damaged: {error}") from error
 
-    def kept(self, task: AnyTask) -> Kept | None:
-        """A stage that is done, for those after it; None where it is not, or its parameters are not here."""
+    def kept(self, task: AnyTask) -> Predecessor | None:
+        """A finished stage, for the ones after it; None if it or its parameters are missing."""
         rows, arrays = self.rows([task.key]), self.arrays(task.key)
         if not rows or arrays is None:
             return None
         epochs = tuple(epoch for epoch in self.epochs(task.key) if isinstance(epoch, Epoch))
-        return Kept(epochs, rows[0].failed, rows[0].advice, arrays)
+        return Predecessor(epochs, rows[0].failed, rows[0].advice, arrays)
 
     # --- adding results ---
 
     def record(self, task: AnyTask, outcome: Outcome, versions: dict[str, str]) -> bool:
-        """Add a stage that is done, whole. False where it was there already: the first one stays."""
+        """Add a finished stage. Returns False and changes nothing if the store already has it."""
         cell_seconds = None
         if task.ends_cell:
             before = self.rows(stage.key for stage in task.chain)
@@ -174,25 +171,25 @@ class Store:
         return self.add(row, epochs, safetensors.numpy.save(outcome.arrays))
 
     def add(self, row: Row, epochs: str | None, arrays: bytes | None) -> bool:
-        """Add a row, its epochs as JSON and its parameters as safetensors. False where it was there already.
+        """Add a row, its epochs as JSON and its parameters as safetensors. Returns whether it was new.
 
-        What an import without parameters left is completed by one with them, and a damaged row replaced.
+        Adds parameters to a row imported without them, and replaces a damaged row.
         """
         return self.add_all([(row, epochs, arrays)]) == [True]
 
     def add_all(self, rows: Iterable[Addition]) -> list[bool]:
-        """Add all of these rows or, where something goes wrong, none. Returns which of them were new."""
+        """Add these rows or, after an error, none of them. Returns which were new."""
         with self._db.writing():
             return [self._insert(*addition) for addition in rows]
 
     def _insert(self, row: Row, epochs: str | None, arrays: bytes | None) -> bool:
         if row.key != row.task.key:
-            raise DataError(f"key is {row.key!r}; expected {row.task.key!r}, that of its task")
+            raise DataError(f"key is {row.key!r}; expected {row.task.key!r}, the key of its task")
         if epochs is not None:
             read_epochs(epochs, row.task.kind)
         if arrays is not None:
             read_arrays(arrays)
-        if not self.rows([row.key]):  # if it is there, it is damaged
+        if not self.rows([row.key]):  # any row with this key is damaged
             for table in ("stages", "details"):
                 self._db.execute(f"DELETE FROM {table} WHERE key = ?", (row.key,))
         values = {
@@ -212,19 +209,19 @@ class Store:
                 "SET epochs = excluded.epochs, arrays = excluded.arrays WHERE arrays IS NULL",
                 (row.key, epochs, arrays),
             )
-        if self._recorded([row.key]):  # layers that came without their parameters are still to be trained
+        if self._recorded([row.key]):  # layers without parameters must still be trained
             self._db.execute("DELETE FROM checkpoints WHERE key = ?", (row.key,))
             self._db.execute("DELETE FROM claims WHERE key = ?", (row.key,))
         return new == 1
 
-    # --- stages in hand ---
+    # --- unfinished stages ---
 
     def checkpoint(self, key: str) -> Checkpoint | None:
-        """A stage in hand; None where there is none, or what was kept is damaged: then it starts again."""
+        """The checkpoint of an unfinished stage; None if there is none, or it is damaged."""
         for text, arrays in self._db.all("SELECT notes, arrays FROM checkpoints WHERE key = ?", key):
             try:
                 notes = from_json(text, "notes")
-                seal = notes.pop(_SEAL, None)  # version 0.1 had none
+                seal = notes.pop(_SEAL, None)  # missing in version 0.1
                 if seal in (None, _sealed(notes, arrays)):
                     return Checkpoint(notes, read_arrays(arrays))
             except (DataError, TypeError, AttributeError):
@@ -232,22 +229,22 @@ class Store:
         return None
 
     def keep(self, key: str, checkpoint: Checkpoint) -> None:
-        """Keep a stage in hand, in place of what was kept of it."""
+        """Save a checkpoint, replacing the previous one."""
         arrays = safetensors.numpy.save(checkpoint.arrays)
         notes = json.dumps({**checkpoint.notes, _SEAL: _sealed(checkpoint.notes, arrays)})
         with self._db.writing():
             self._db.execute("INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?)", (key, notes, arrays))
 
     def claim(self, keys: Iterable[str], owner: str, seconds: float, count: int | None = None) -> list[str]:
-        """Say that `owner` runs these stages for so long: at most `count` of them, the first that are free.
+        """Reserve stages for `owner` for this many seconds: the first `count` that are free.
 
-        Not free are those that are done, and those of which another has said so. Returns what was claimed.
+        Stages that are finished, or claimed by another owner, are not free. Returns the claimed keys.
         """
-        asked = list(keys)
-        if not self._free(asked, owner):
-            return []  # without having kept anybody from writing
+        keys = list(keys)
+        if not self._free(keys, owner):
+            return []  # without blocking other writers
         with self._db.writing():
-            free = self._free(asked, owner)[:count]
+            free = self._free(keys, owner)[:count]
             until = time.time() + seconds
             for key in free:
                 self._db.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", (key, owner, until))
@@ -265,11 +262,11 @@ class Store:
         return [key for key in keys if key not in not_free]
 
     def owners(self) -> list[str]:
-        """All who have claimed something."""
+        """All owners of claims."""
         return [owner for (owner,) in self._db.all("SELECT DISTINCT owner FROM claims")]
 
     def release(self, owner: str) -> None:
-        """Take back all that `owner` said."""
+        """Drop all claims of an owner."""
         with self._db.writing():
             self._db.execute("DELETE FROM claims WHERE owner = ?", (owner,))
 

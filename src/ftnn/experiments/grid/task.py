@@ -1,7 +1,6 @@
-"""What there is to run: stages of training as data, each with a key made of all that decides its result.
+"""Stages of training as data, each with a key made from everything that determines its result.
 
-A cell of an experiment is a chain of stages. Cells may have their first stages in common: equal stages have
-equal keys, and run once.
+A cell of an experiment is a chain of stages. Stages that cells share have equal keys, and run once.
 """
 
 from __future__ import annotations
@@ -20,35 +19,33 @@ from ftnn.training import Epoch, Pass
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from ftnn.experiments.grid.jobs import Array, Checkpoint, Kept, Outcome, Progress
+    from ftnn.experiments.grid.jobs import Array, Checkpoint, Outcome, Predecessor, Progress
     from ftnn.experiments.grid.rows import Row
 
 C = TypeVar("C", bound="DataclassInstance", covariant=True)
-Tell = Callable[["Progress"], None]
+OnProgress = Callable[["Progress"], None]
 
 
 @dataclass(frozen=True)
 class Task(ABC, Generic[C]):
-    """One stage. An experiment has a subclass for each kind of stage."""
+    """One stage. Experiments subclass it for each kind of stage."""
 
     cell: C
-    """What the stage belongs to: plain data, whose `str` names it."""
+    """The cell that the stage belongs to: plain data, with a readable `str`."""
 
     kind: ClassVar[str]
     """The name of this kind of stage in stores."""
     results: ClassVar[int]
-    """The version of its results: raised when it gives other numbers than before. Part of every key."""
+    """The version of its results, part of every key: raise it when training gives different numbers."""
     cell_type: ClassVar[type[DataclassInstance]]
     epoch_type: ClassVar[type[Epoch | Pass]] = Epoch
     ends_cell: ClassVar[bool] = True
-    """Whether it is the last stage of its cell. Such a stage runs even after one before it failed: its row
-    says why the cell failed. The parameters of other stages are needed by those after them."""
-
-    # --- what it is ---
+    """Whether it is the last stage of its cell. The last stage runs even if an earlier one failed: its row
+    says why the cell failed. Other stages must keep their parameters for the next one."""
 
     @property
     def spec(self) -> dict[str, Any]:
-        """All that decides the result, as plain data."""
+        """Everything that determines the result, as plain data."""
         return {"kind": self.kind, "results": self.results, **asdict(self.cell)}
 
     @cached_property
@@ -58,12 +55,12 @@ class Task(ABC, Generic[C]):
 
     @property
     def before(self) -> Task[C] | None:
-        """The stage that must be done first."""
+        """The stage that must finish first."""
         return None
 
     @property
     def chain(self) -> tuple[Task[C], ...]:
-        """All stages that lead to this one, the first one first; this one is not among them."""
+        """All earlier stages of the cell, in order."""
         stages: list[Task[C]] = []
         before = self.before
         while before is not None:
@@ -72,36 +69,36 @@ class Task(ABC, Generic[C]):
         return tuple(reversed(stages))
 
     @property
-    def is_papers(self) -> bool:
+    def matches_paper(self) -> bool:
         """Whether its settings are the paper's."""
-        return True
+        return getattr(self.cell, "matches_paper", True)
 
-    # --- how people see it ---
+    # --- for people ---
 
     @property
     @abstractmethod
     def title(self) -> str:
-        """Which part of its cell this is, in a word."""
+        """Which part of the cell this is, in a word."""
 
     @property
     @abstractmethod
     def work(self) -> str:
-        """What sort of work this is: the report adds up the time of each sort."""
+        """The type of work, for the time that the report adds up."""
 
     def __str__(self) -> str:
         return f"{self.cell}, {self.title}"
 
-    # --- how it runs ---
+    # --- running ---
 
     @property
     @abstractmethod
     def epochs(self) -> int:
-        """How many, at most."""
+        """The largest possible number of epochs."""
 
     @property
     @abstractmethod
     def effort(self) -> float:
-        """How much work it is, up to a factor that is the same in its family."""
+        """The amount of work, in any unit that is the same for the whole family."""
 
     @property
     def family(self) -> str:
@@ -109,16 +106,18 @@ class Task(ABC, Generic[C]):
         return self.kind
 
     @abstractmethod
-    def run(self, before: tuple[Kept, ...], checkpoint: Checkpoint | None, tell: Tell) -> Outcome:
-        """Run it from its checkpoint, or from its start, to its end.
+    def run(
+        self, before: tuple[Predecessor, ...], checkpoint: Checkpoint | None, on_progress: OnProgress
+    ) -> Outcome:
+        """Run to the end, from the checkpoint if there is one.
 
         **Arguments:**
 
-        - `before`: the stages that lead to it, up to the first that failed.
-        - `tell`: called now and then as epochs end.
+        - `before`: the earlier stages, up to the first that failed.
+        - `on_progress`: called after some epochs.
         """
 
-    # --- what can be its result ---
+    # --- results ---
 
     def check_row(self, row: Row) -> None:
         """Raise `DataError` if a row cannot be the result of this task."""
@@ -126,7 +125,7 @@ class Task(ABC, Generic[C]):
             raise DataError("digest is empty; expected a SHA-256 digest")
 
     def shapes(self, arrays: Mapping[str, Array]) -> Mapping[str, tuple[int, ...]]:
-        """The shapes of those parameters without which its network cannot be drawn."""
+        """The expected shapes of the parameters that drawing its network needs."""
         return {}
 
 
@@ -134,7 +133,7 @@ AnyTask = Task[Any]
 
 
 def with_chains(tasks: Iterable[AnyTask]) -> dict[str, AnyTask]:
-    """These tasks and all that lead to them, each once, by key, a stage after those before it."""
+    """These tasks and all earlier stages of their chains by key, each once, in an order that can be run."""
     stages: dict[str, AnyTask] = {}
     for task in tasks:
         for stage in (*task.chain, task):

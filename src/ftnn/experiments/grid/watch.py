@@ -1,4 +1,4 @@
-"""Telling a person how a grid goes: a live table on a terminal, lines elsewhere."""
+"""Shows the progress of a grid: a live table on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ftnn.experiments.grid.task import AnyTask
 
 
 class Watch:
-    """Says on standard error what is done and how long the rest will take; on a terminal, also what runs."""
+    """Prints finished stages and the remaining time on standard error; on a terminal, also running stages."""
 
     def __init__(self) -> None:
         self._slots = 1
         self._total = self._done = 0
-        self._left: dict[str, AnyTask] = {}
+        self._unfinished: dict[str, AnyTask] = {}
         self._begun: dict[str, float] = {}
         self._latest: dict[str, tuple[AnyTask, Progress | None]] = {}
-        # (seconds, effort) of what is done, by family; those of all are under "".
+        # (seconds, effort) of finished stages by family; "" is the sum of all.
         self._spent: dict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
         self._live: Any = None
 
@@ -40,11 +40,11 @@ class Watch:
         if self._live is not None:
             self._live.stop()
 
-    # --- what the scheduler tells ---
+    # --- events from the scheduler ---
 
     def begin(self, waiting: list[AnyTask], done: int, slots: int) -> None:
         self._slots, self._total, self._done = slots, len(waiting) + done, done
-        self._left = {task.key: task for task in waiting}
+        self._unfinished = {task.key: task for task in waiting}
 
     def started(self, task: AnyTask) -> None:
         self._begun[task.key] = time.monotonic()
@@ -55,7 +55,7 @@ class Watch:
 
     def finished(self, task: AnyTask, outcome: Outcome | None) -> None:
         self._done += 1
-        self._left.pop(task.key, None)
+        self._unfinished.pop(task.key, None)
         self._latest.pop(task.key, None)
         begun = self._begun.pop(task.key, None)
         if outcome is None:
@@ -64,28 +64,28 @@ class Watch:
             for family in (task.family, ""):
                 seconds, effort = self._spent[family]
                 self._spent[family] = seconds + time.monotonic() - begun, effort + task.effort
-        self._say(_ending(task, outcome))
+        self._print(_describe(task, outcome))
 
     def lost(self, task: AnyTask, reason: str) -> None:
         self._begun.pop(task.key, None)
         self._latest.pop(task.key, None)
-        self._say(f"{task}: {reason}; it is run again", counts=False)
+        self._print(f"{task}: {reason}; running it again", counts=False)
 
-    # --- what a person sees ---
+    # --- output ---
 
-    def _say(self, line: str, *, counts: bool = True) -> None:
+    def _print(self, line: str, *, counts: bool = True) -> None:
         if self._live is not None:
             self._live.console.print(printable(line), markup=False)
-        else:  # where the table has no place
+        else:
             print(printable(line) + (f" ({self._counts})" if counts else ""), file=sys.stderr, flush=True)
 
     @property
     def _counts(self) -> str:
-        left = sum(map(self._seconds, self._left.values())) / self._slots
+        left = sum(map(self._seconds, self._unfinished.values())) / self._slots
         return f"{self._done} of {self._total} stages" + (f", about {_time(left)} left" if left else "")
 
     def _seconds(self, task: AnyTask) -> float:
-        """How long a task will take, from what was done; 0 where nothing is known."""
+        """The estimated time of a task; 0 before any stage has finished."""
         for family in (task.family, ""):
             seconds, effort = self._spent[family]
             if effort:
@@ -111,15 +111,17 @@ class Watch:
 
 
 def watcher() -> Watch:
-    """A context manager that tells a person how `run` goes."""
+    """A context manager that shows the progress of `run`."""
     return Watch()
 
 
-def _ending(task: AnyTask, outcome: Outcome) -> str:
+def _describe(task: AnyTask, outcome: Outcome) -> str:
     accuracy = outcome.ft_accuracy if outcome.ft_accuracy is not None else outcome.lwt_accuracy
-    shown = "" if accuracy is None else f"{accuracy:.2f} %"
-    failed = f"failed: {outcome.failed}" if outcome.failed else ""
-    parts = (shown, failed, f"{outcome.seconds:.1f} s")
+    parts = (
+        "" if accuracy is None else f"{accuracy:.2f} %",
+        f"failed: {outcome.failed}" if outcome.failed else "",
+        f"{outcome.seconds:.1f} s",
+    )
     return f"{task}: " + ", ".join(part for part in parts if part)
 
 

@@ -1,6 +1,6 @@
-"""The paper's experiments: each has its cells, how one runs, its grid and its tables, and registers itself.
+"""The paper's experiments. Each defines its cells, tasks, grid and tables, and registers them.
 
-Private as a whole; `ftnn.experiments` has what is public.
+Private as a whole; `ftnn.experiments` exports the public names.
 """
 
 from ftnn.experiments.paper import conic as conic

@@ -1,4 +1,4 @@
-"""The second experiment: memory layers learn digits of π by heart."""
+"""The second experiment: memory networks memorise digits of π."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ftnn.errors import DataError
 from ftnn.experiments.grid.checks import COUNT, FINITE, POSITIVE, check
-from ftnn.experiments.grid.jobs import Checkpoint, Kept, Outcome
+from ftnn.experiments.grid.jobs import Checkpoint, Outcome, Predecessor
 from ftnn.experiments.grid.registry import Epochs, Line, Table, register
 from ftnn.experiments.grid.rows import Addition, Row, imported, read_epochs, rows_of
-from ftnn.experiments.grid.task import Task, Tell
+from ftnn.experiments.grid.task import OnProgress, Task
 from ftnn.experiments.paper.values import distinct
 from ftnn.training import Pass
 
@@ -27,7 +27,7 @@ PAIRS = (200, 400, 800)
 
 @dataclass(frozen=True)
 class PiCell:
-    """A curve of the paper's second experiment: a memory layer that learns digits of π by heart."""
+    """A curve of the paper's second experiment: a memory network that memorises digits of π."""
 
     hidden: int
     pairs: int
@@ -42,9 +42,11 @@ class PiCell:
         return PiTask(self)
 
     @property
-    def is_papers(self) -> bool:
-        """Whether all but the sizes and the seed is as in the paper's experiment."""
+    def matches_paper(self) -> bool:
+        """Whether everything but the sizes and the seed is as in the paper."""
         return self == PiCell(self.hidden, self.pairs, self.seed)
+
+    is_papers = matches_paper
 
     def __str__(self) -> str:
         return f"{self.hidden}H-{self.pairs}D" + (f" seed {self.seed}" if self.seed else "")
@@ -59,7 +61,7 @@ def pi_cells(
     seeds: Sequence[int] = (0,),
     epochs: int = 5000,
 ) -> list[PiCell]:
-    """All cells of these lists: the paper's 12 curves, unless they say otherwise.
+    """All combinations of these values; by default, the paper's 12 curves.
 
     **Arguments:**
 
@@ -89,10 +91,6 @@ class PiTask(Task[PiCell]):
         return "digits of π"
 
     @property
-    def is_papers(self) -> bool:
-        return self.cell.is_papers
-
-    @property
     def epochs(self) -> int:
         return self.cell.epochs
 
@@ -101,10 +99,12 @@ class PiTask(Task[PiCell]):
         return self.epochs * self.cell.hidden * self.cell.pairs
 
     def check_row(self, row: Row) -> None:
-        """A row from a CSV file has no digest."""
+        """Anything goes: a row from a CSV file has no digest."""
 
-    def run(self, before: tuple[Kept, ...], checkpoint: Checkpoint | None, tell: Tell) -> Outcome:
-        # Only now: these load torch.
+    def run(
+        self, before: tuple[Predecessor, ...], checkpoint: Checkpoint | None, on_progress: OnProgress
+    ) -> Outcome:
+        # Here because these load torch.
         import numpy as np
 
         from ftnn.data import pi_digits
@@ -113,7 +113,7 @@ class PiTask(Task[PiCell]):
         from ftnn.training import digest, fit_sequence, initialise
 
         cell = self.cell
-        running = Running(self.key, checkpoint, tell)
+        running = Running(self.key, checkpoint, on_progress)
         net = MemoryNetwork(10, cell.hidden, 10, activation="logistic")
         initialise(net, cell.seed)
         passes: list[Pass] = []
@@ -121,11 +121,11 @@ class PiTask(Task[PiCell]):
             load_arrays(net, checkpoint.arrays)
             passes = [Pass(**values) for values in checkpoint.notes["epochs"]]
 
-        def passed(last: Pass, net: MemoryNetwork) -> None:
+        def after_pass(last: Pass, net: MemoryNetwork) -> None:
             passes.append(last)
             if running.is_due:
                 notes = {"epochs": [asdict(each) for each in passes]}
-                running.tell(len(passes), last.loss, last.accuracy, notes, arrays_of(net))
+                running.report(len(passes), last.loss, last.accuracy, notes, arrays_of(net))
 
         digits = pi_digits(cell.pairs + 1)
         history = fit_sequence(
@@ -135,7 +135,7 @@ class PiTask(Task[PiCell]):
             gamma=cell.gamma,
             epochs=cell.epochs,
             done=len(passes),
-            callbacks=[passed],
+            callbacks=[after_pass],
         )
         return Outcome(
             key=self.key,
@@ -151,15 +151,15 @@ class PiTask(Task[PiCell]):
         )
 
 
-# --- the CSV table: one line for each epoch ---
+# --- the CSV table: one line per epoch ---
 
 COLUMNS = ("hidden", "pairs", "seed", "epoch", "accuracy")
 
 
 def _lines(rows: Iterable[Row], epochs: Callable[[], Epochs]) -> Iterator[list[Any]]:
     by_key = epochs()
-    chosen = [(cell, row) for cell, row in rows_of(PiTask, rows) if cell.is_papers]
-    for cell, row in sorted(chosen, key=lambda found: (found[0].pairs, found[0].hidden, found[0].seed)):
+    chosen = [(cell, row) for cell, row in rows_of(PiTask, rows) if cell.matches_paper]
+    for cell, row in sorted(chosen, key=lambda pair: (pair[0].pairs, pair[0].hidden, pair[0].seed)):
         for epoch in by_key.get(row.key, ()):
             accuracy = "" if epoch["accuracy"] is None else f"{epoch['accuracy']:.2f}"
             yield [cell.hidden, cell.pairs, cell.seed, epoch["epoch"], accuracy]
@@ -174,7 +174,7 @@ def _read(lines: Iterable[Line]) -> Iterator[tuple[str, Addition]]:
         passes.append(asdict(Pass(epoch, math.nan, line.number_or_none("accuracy"), 0.0)))
         places[cell] = line.place
         if epoch != len(passes):
-            raise DataError(f"epoch {epoch} where {len(passes)} is expected")
+            raise DataError(f"epoch is {epoch}; expected {len(passes)}")
         read_epochs(json.dumps(passes[-1:]), PiTask.kind)
     for cell, passes in curves.items():
         task = replace(cell, epochs=len(passes)).task()

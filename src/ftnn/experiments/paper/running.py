@@ -1,4 +1,4 @@
-"""What stages of all experiments do as they run. Loads torch."""
+"""Helpers for running stages. Loads torch."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from typing import Any
 import torch
 
 from ftnn.experiments.grid.jobs import Array, Checkpoint, Progress
-from ftnn.experiments.grid.task import Tell
+from ftnn.experiments.grid.task import OnProgress
 
 SECONDS_BETWEEN = 0.5
-"""Where epochs are shorter than this, not each of them is told."""
+"""The shortest time between two progress reports."""
 
 
 class Running:
-    """A stage as it runs: its processor time, over all processes that had a part in it, and who is told."""
+    """A running stage: measures its processor time over all its attempts, and reports progress."""
 
-    def __init__(self, key: str, checkpoint: Checkpoint | None, tell: Tell):
-        self._key, self._tell = key, tell
-        self._before = 0.0 if checkpoint is None else float(checkpoint.notes["seconds"])
+    def __init__(self, key: str, checkpoint: Checkpoint | None, on_progress: OnProgress):
+        self._key, self._on_progress = key, on_progress
+        self._earlier = 0.0 if checkpoint is None else float(checkpoint.notes["seconds"])
         self._start = time.process_time()
-        self._told = time.monotonic()
+        self._reported = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        return self._before + time.process_time() - self._start
+        return self._earlier + time.process_time() - self._start
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to tell again."""
-        return time.monotonic() - self._told >= SECONDS_BETWEEN
+        """Whether it is time for the next report."""
+        return time.monotonic() - self._reported >= SECONDS_BETWEEN
 
-    def tell(
+    def report(
         self, epoch: int, loss: float, accuracy: float | None, notes: dict[str, Any], arrays: dict[str, Array]
     ) -> None:
-        """Tell of an epoch, with what the stage needs to go on from here."""
-        self._told = time.monotonic()
+        """Report an epoch, with `notes` and `arrays` as a checkpoint to resume from."""
+        self._reported = time.monotonic()
         checkpoint = Checkpoint({**notes, "seconds": self.seconds}, arrays)
-        self._tell(Progress(self._key, epoch, loss, accuracy, checkpoint))
+        self._on_progress(Progress(self._key, epoch, loss, accuracy, checkpoint))
 
 
 def arrays_of(net: torch.nn.Module) -> dict[str, Array]:

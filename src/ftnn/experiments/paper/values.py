@@ -1,4 +1,4 @@
-"""What experiments have in common: lists of values, and names of parameters."""
+"""Helpers shared by the experiments."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 
 def distinct(name: str, values: Sequence[T]) -> list[T]:
-    """Each value once. A text is refused: its characters are not what was meant."""
+    """The values without duplicates. Refuses a string, which would be split into characters."""
     if isinstance(values, str):
         raise FtnnError(f"{name} is {values!r}; expected a list of values")
     return list(dict.fromkeys(values))
 
 
 def first_layer(function: Function) -> dict[str, str]:
-    """For each parameter and constant of a function, the name of its matrix in the first hidden layer."""
-    stored = {name: f"hidden.0.theta.{name}" for name in function.parameters}
-    return stored | {name: f"hidden.0.constants.{name}" for name in function.constants}
+    """The `state_dict` names of a function's parameters and constants in the first hidden layer."""
+    names = {name: f"hidden.0.theta.{name}" for name in function.parameters}
+    return names | {name: f"hidden.0.constants.{name}" for name in function.constants}

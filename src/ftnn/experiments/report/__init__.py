@@ -1,10 +1,22 @@
-"""All that is in a store, beside the paper: one page, or Markdown.
+"""Everything in a store, next to the paper's results: an HTML page, or Markdown.
 
-Private but for the names here.
+Only the names here are public.
 """
 
+from pathlib import Path
+
+from ftnn import _atomic
+from ftnn.errors import FtnnError
+from ftnn.experiments.grid.store import Store
 from ftnn.experiments.report.as_html import page as page
 from ftnn.experiments.report.as_markdown import markdown as markdown
 from ftnn.experiments.report.contents import Report as Report
 from ftnn.experiments.report.contents import collect as collect
-from ftnn.experiments.report.write import write_report as write_report
+
+
+def write_report(store: Store, path: Path) -> Report:
+    """Write a report atomically: Markdown if the name ends in `.md`, otherwise an HTML page."""
+    report = collect(store)
+    text = markdown(report) if path.suffix == ".md" else page(report)
+    _atomic.write_or_explain(path, text.encode(), FtnnError, "the report ")
+    return report

@@ -1,4 +1,4 @@
-"""A report as one page of HTML."""
+"""A report as a single HTML page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ftnn.formula import catalogue
 
 
 def page(report: Report) -> str:
-    """The page as HTML: one file, with nothing to load."""
+    """The page as HTML: one file that loads nothing else."""
     by_place = {(e.layers, e.function, e.activation): e for e in report.entries}
     hidden = sorted({curve.hidden for curve in report.curves})
     return (
@@ -48,8 +48,8 @@ def page(report: Report) -> str:
 
 
 def _details(report: Report) -> dict[str, Any]:
-    """What the page's script shows of a cell when it is asked."""
-    shown = {
+    """The data of the dialogs that the page's script opens for each cell."""
+    details = {
         f"{e.layers}-{e.function}-{e.activation}": {
             "title": f"{e.function} with {ACTIVATION_NAMES[e.activation]}, {layers_of(e.layers)}",
             "formula": catalogue[e.function].formula,
@@ -62,14 +62,14 @@ def _details(report: Report) -> dict[str, Any]:
     for kind, groups in (("own", report.own), ("other", report.others)):
         for number, group in enumerate(groups):
             name = ACTIVATION_NAMES.get(group.activation, group.activation)
-            shown[f"{kind}-{number}"] = {
+            details[f"{kind}-{number}"] = {
                 "title": f"{group.function} with {name}, {layers_of(group.layers)}",
                 "formula": group.setting,
                 "gamma": None,
                 "paper_failed": False,
                 "rates": [_rate(rate) for rate in group.rates],
             }
-    return shown
+    return details
 
 
 def _rate(rate: Rate) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def _short(value: float | None, digits: int = 2) -> float | None:
 
 
 def _histogram(entries: Sequence[Entry]) -> str:
-    """How many cells differ by how much after fine-tuning."""
+    """The distribution of differences after fine-tuning."""
     values = differences(entries)
     bins = histogram(values)
     most = max(max(count for _, count in bins), 4)

@@ -1,4 +1,4 @@
-"""A report as Markdown: the tables of the page, for documents and for reading in a terminal."""
+"""A report as Markdown: the tables of the page, for documents and terminals."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Iterable
 
 from ftnn.experiments.paper.mnist.grids import GAMMAS, LAYERS
 from ftnn.experiments.report.contents import Report
-from ftnn.experiments.report.custom import reason_of
-from ftnn.experiments.report.entries import Entry, result_of
+from ftnn.experiments.report.entries import Entry, reason_of, result_of
 from ftnn.experiments.report.summary import BIN, differences, histogram
 from ftnn.experiments.report.texts import ACTIVATION_NAMES, accuracy, signed, templates
 
 
 def markdown(report: Report) -> str:
-    """A report as Markdown. It has what tables of results know, and so a store of imports gives the same."""
+    """A report as Markdown, with only the data that CSV tables have: importing them gives the same report."""
     return (
         templates("markdown")
         .get_template("report.md")
@@ -24,9 +23,9 @@ def markdown(report: Report) -> str:
             tables=[(layers, [e for e in report.entries if e.layers == layers]) for layers in LAYERS],
             failed=[e for e in report.entries if e.paper.gamma is None and e.run is not None],
             grids=[
-                (layers, whole)
+                (layers, complete)
                 for layers in LAYERS
-                if (whole := [e for e in report.entries if e.layers == layers and e.is_whole])
+                if (complete := [e for e in report.entries if e.layers == layers and e.is_complete])
             ],
             gammas=GAMMAS,
             at=_at,
@@ -39,7 +38,7 @@ def markdown(report: Report) -> str:
 
 
 def _at(entry: Entry, gamma: float) -> str:
-    """Ours at this γ and, in brackets, the paper's."""
+    """Our accuracy at this γ, with the paper's in brackets."""
     rate = next((rate for rate in entry.rates if rate.gamma == gamma), None)
     if rate is None or rate.first is None:
         return "·"
@@ -48,7 +47,7 @@ def _at(entry: Entry, gamma: float) -> str:
 
 
 def _bars(entries: Iterable[Entry]) -> list[tuple[str, int]]:
-    """(from where to where, how many) of each part of the distribution that has any."""
+    """(range, count) of each bin of the histogram that is not empty."""
     bins = histogram(differences(entries))
     names = [f"{signed(left)} to {signed(left + BIN)}" for left, _ in bins]
     names[0] = f"below {signed(bins[1][0])}"

@@ -1,4 +1,4 @@
-"""The paper's sentences with numbers in them, counted again: in its own tables, and in ours."""
+"""The paper's numerical claims, recounted in its own tables and in ours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ftnn.experiments.report.pi import Curve
 from ftnn.experiments.report.texts import layers_of
 
 HIGH = 90.0
-"""What we take "high accuracies" for: the median of all later epochs, in percent."""
+"""Our reading of "high accuracies": the median of all later epochs, in percent."""
 
 Value = float | None
 Measure = Callable[[Curve], Value]
@@ -22,7 +22,7 @@ Test = Callable[[Sequence[float]], bool]
 
 @dataclass(frozen=True)
 class Count:
-    """A count, and whether it is what the paper says; None: there is not enough to say."""
+    """A count, and whether it agrees with the paper; None if results are missing."""
 
     text: str
     holds: bool | None
@@ -36,13 +36,13 @@ class Claim:
     ours: Count
 
 
-_UNKNOWN = Count("not enough is done", None)
+_UNKNOWN = Count("not enough results", None)
 
 
 def claims(entries: Sequence[Entry], curves: Sequence[Curve]) -> list[Claim]:
     first = [curve for curve in curves if curve.seed == min(each.seed for each in curves)]
     return [
-        *(_failures(entries, layers, said) for layers, said in zip(LAYERS, (1, 8, 11), strict=True)),
+        *(_failures(entries, layers, claimed) for layers, claimed in zip(LAYERS, (1, 8, 11), strict=True)),
         _deeper(entries, 1, 5, (14, 38, 0)),
         _deeper(entries, 5, 10, (12, 36, 1)),
         *(_rates(entries, layers, "relu", "usually", 0.5) for layers in (1, 5)),
@@ -54,24 +54,24 @@ def claims(entries: Sequence[Entry], curves: Sequence[Curve]) -> list[Claim]:
 # --- tables ---
 
 
-def _failures(entries: Sequence[Entry], layers: int, said: int) -> Claim:
+def _failures(entries: Sequence[Entry], layers: int, claimed: int) -> Claim:
     here = [entry for entry in entries if entry.layers == layers]
     theirs = sum(entry.paper.ft_accuracy is None for entry in here)
     done = [entry for entry in here if entry.run is not None]
     ours = sum(not entry.has_trained for entry in done)
-    whole = len(done) == len(here)
-    models = "model fails" if said == 1 else "models fail"
+    complete = len(done) == len(here)
+    models = "model fails" if claimed == 1 else "models fail"
     return Claim(
-        f"With {layers_of(layers)}, {said} {models} to be trained",
-        Count(str(theirs), theirs == said),
-        Count(str(ours) if whole else f"{ours} of {len(done)} done", ours == said if whole else None)
+        f"With {layers_of(layers)}, {claimed} {models} to train",
+        Count(str(theirs), theirs == claimed),
+        Count(str(ours) if complete else f"{ours} of {len(done)} done", ours == claimed if complete else None)
         if done
         else _UNKNOWN,
     )
 
 
-def _deeper(entries: Sequence[Entry], shallow: int, deep: int, said: tuple[int, int, int]) -> Claim:
-    """Better, worse and equal, over what trained at both depths."""
+def _deeper(entries: Sequence[Entry], shallow: int, deep: int, claimed: tuple[int, int, int]) -> Claim:
+    """Counts better, worse and equal cells, if both depths trained."""
 
     def count(value: Callable[[Entry], Value]) -> tuple[int, int, int]:
         values = _by_place(entries, value)
@@ -85,11 +85,11 @@ def _deeper(entries: Sequence[Entry], shallow: int, deep: int, said: tuple[int, 
     theirs = count(lambda entry: entry.paper.ft_accuracy)
     ours = count(lambda entry: entry.run.ft if entry.run and entry.has_trained else None)
     done = all(entry.run is not None for entry in entries if entry.layers in (shallow, deep))
-    equal = f", {said[2]} equal" if said[2] else ""
+    equal = f", {claimed[2]} equal" if claimed[2] else ""
     return Claim(
-        f"{layers_of(deep)} against {shallow}: {said[0]} models better, {said[1]} worse{equal}",
-        Count(_split(theirs), theirs == said),
-        # The sense of the sentence: deeper is more often worse than better.
+        f"{layers_of(deep)} against {shallow}: {claimed[0]} models better, {claimed[1]} worse{equal}",
+        Count(_split(theirs), theirs == claimed),
+        # The point of the claim: deeper is worse more often than better.
         Count(_split(ours), ours[0] < ours[1] if done else None) if any(ours) else _UNKNOWN,
     )
 
@@ -99,11 +99,10 @@ def _split(counts: tuple[int, int, int]) -> str:
 
 
 def _rates(entries: Sequence[Entry], layers: int, activation: str, how: str, share: float) -> Claim:
-    """Whether the best γ is smaller than with logistic units."""
-
+    """Counts cells whose best γ is smaller than with logistic units."""
     here = [entry for entry in entries if entry.layers == layers]
 
-    def count(value: Callable[[Entry], Value], *, whole: bool) -> Count:
+    def count(value: Callable[[Entry], Value], *, complete: bool) -> Count:
         gammas = _by_place(here, value)
         pairs = [
             (gamma, gammas[layers, name, "logistic"])
@@ -115,19 +114,19 @@ def _rates(entries: Sequence[Entry], layers: int, activation: str, how: str, sha
         smaller = sum(a < b for a, b in pairs)
         larger = sum(a > b for a, b in pairs)
         holds = smaller > share * len(pairs) if share < 1 else smaller == len(pairs)
-        return Count(f"{smaller} of {len(pairs)} smaller, {larger} larger", holds if whole else None)
+        return Count(f"{smaller} of {len(pairs)} smaller, {larger} larger", holds if complete else None)
 
-    shown = {"relu": "ReLU", "tanh": "tanh"}[activation]
+    label = {"relu": "ReLU", "tanh": "tanh"}[activation]
     return Claim(
-        f"With {layers_of(layers)}, the best γ of {shown} is {how} smaller than that of logistic",
-        count(lambda entry: entry.paper.gamma, whole=True),
-        count(_own_best, whole=all(entry.is_whole for entry in here)),
+        f"With {layers_of(layers)}, the best γ of {label} is {how} smaller than that of logistic",
+        count(lambda entry: entry.paper.gamma, complete=True),
+        count(_own_best, complete=all(entry.is_complete for entry in here)),
     )
 
 
 def _own_best(entry: Entry) -> Value:
-    """Our own best γ; None unless all of the paper's were run."""
-    return entry.best_rate.gamma if entry.best_rate and entry.is_whole else None
+    """Our best γ; None unless all γ of the paper were run."""
+    return entry.best_rate.gamma if entry.best_rate and entry.is_complete else None
 
 
 def _by_place(entries: Sequence[Entry], value: Callable[[Entry], Value]) -> dict[Place, float]:
@@ -159,16 +158,16 @@ def _pi_claims(curves: Sequence[Curve]) -> list[Claim]:
     def best(pairs: int, test: Test) -> Count:
         return count(pairs, HIDDEN, "best of the last 500", lambda curve: curve.best_of_last, test)
 
-    said = {
+    claims = {
         "All 200D models have high accuracies after 1,500 epochs": high(200, HIDDEN, 1500),
         "256H-400D, 512H-400D and 1024H-400D have high accuracies after 2,500 epochs": high(
             400, HIDDEN[1:], 2500
         ),
-        "128H-400D has not as high an accuracy as its counterparts": best(
+        "128H-400D does not have as high an accuracy as its counterparts": best(
             400, lambda known: known[0] < min(known[1:])
         ),
         "800D models have better accuracies with more hidden units": best(
             800, lambda known: all(a < b for a, b in pairwise(known))
         ),
     }
-    return [Claim(says, Count("only a figure", None), ours) for says, ours in said.items()]
+    return [Claim(says, Count("only a figure", None), ours) for says, ours in claims.items()]

@@ -1,4 +1,4 @@
-"""All that a report shows, as data."""
+"""The contents of a report, as data."""
 
 from __future__ import annotations
 
@@ -13,23 +13,20 @@ from ftnn.experiments.grid.task import AnyTask
 from ftnn.experiments.paper.mnist.cells import FineTuning
 from ftnn.experiments.report.claims import Claim, claims
 from ftnn.experiments.report.conic import ConicResult, conic_results, figure
-from ftnn.experiments.report.custom import Custom, custom
-from ftnn.experiments.report.entries import Entry, entries
-from ftnn.experiments.report.gallery import Found, Shown, gallery, trained
+from ftnn.experiments.report.entries import Custom, Entry, custom, entries
+from ftnn.experiments.report.gallery import CatalogueFunction, Trained, gallery, trained
 from ftnn.experiments.report.pi import Curve, curves
-from ftnn.experiments.report.seeds import Seeds, seeds
-from ftnn.experiments.report.settings import Varied, settings
-from ftnn.experiments.report.summary import Summary, summarise
+from ftnn.experiments.report.summary import Seeds, Summary, Varied, seeds, settings, summarise
 from ftnn.experiments.report.times import Times, times
 
 
 @dataclass(frozen=True)
 class Report:
-    """What is in a store, beside the paper."""
+    """The contents of a store, next to the paper's results."""
 
     rows: int
     finished: str | None
-    """When the last of them was, in UTC; so that one store always gives the same page."""
+    """The time of the last row, in UTC: the same store always gives the same page."""
     versions: tuple[str, ...]
     entries: tuple[Entry, ...]
     summary: Summary
@@ -37,18 +34,18 @@ class Report:
     claims: tuple[Claim, ...]
     curves: tuple[Curve, ...]
     conic: tuple[tuple[ConicResult, str | None], ...]
-    """Results with their pictures."""
-    gallery: tuple[Shown, ...]
-    found: tuple[Found, ...]
+    """Results and pictures."""
+    gallery: tuple[CatalogueFunction, ...]
+    trained: tuple[Trained, ...]
     own: tuple[Custom, ...]
     others: tuple[Custom, ...]
     settings: tuple[Varied, ...]
     times: Times
     damaged: tuple[Damaged, ...] = ()
-    """Rows that are not shown, or not whole, since they make no sense."""
+    """Invalid rows, which are left out or shown in part."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers in short, for programs."""
+        """The main numbers, for JSON."""
         summary = self.summary
         return {
             "rows": self.rows,
@@ -81,14 +78,23 @@ class Report:
 
 
 def collect(store: Store) -> Report:
-    """Read a store. Parameters are read only where they are drawn."""
+    """Read a store. Parameters are read only if they are drawn."""
     rows, damaged = store.survey()
-    epochs, without_epochs = store.all_epochs()
-    careful = _Careful(store)
+    epochs, damaged_epochs = store.all_epochs()
+    damaged += damaged_epochs
+
+    def parameters(task: AnyTask) -> dict[str, Any] | None:
+        try:
+            return store.parameters(task)
+        except StoreError as error:
+            damaged.append(Damaged(task.key, str(error)))
+            return None
+
     best = _best_epochs(rows, epochs)
     cells, drawn = entries(rows, best), curves(rows, epochs)
     own, others = custom(rows, best)
-    conic = conic_results(careful, rows)
+    conic = [(result, figure(parameters, result)) for result in conic_results(parameters, rows)]
+    found = trained(parameters, rows)
     return Report(
         rows=len(rows),
         finished=max((row.finished for row in rows), default=None),
@@ -98,34 +104,19 @@ def collect(store: Store) -> Report:
         seeds=seeds(cells),
         claims=tuple(claims(cells, drawn)),
         curves=tuple(drawn),
-        conic=tuple((result, figure(careful, result)) for result in conic),
+        conic=tuple(conic),
         gallery=tuple(gallery()),
-        found=tuple(trained(careful, rows)),
+        trained=tuple(found),
         own=tuple(own),
         others=tuple(others),
         settings=tuple(settings(cells, others)),
         times=times(rows),
-        damaged=tuple({each.key: each for each in (*damaged, *without_epochs, *careful.damaged)}.values()),
+        damaged=tuple({each.key: each for each in damaged}.values()),
     )
 
 
-class _Careful:
-    """A store's parameters; those that are damaged are noted, and then missing."""
-
-    def __init__(self, store: Store):
-        self._store = store
-        self.damaged: list[Damaged] = []
-
-    def parameters(self, task: AnyTask) -> dict[str, Any] | None:
-        try:
-            return self._store.parameters(task)
-        except StoreError as error:
-            self.damaged.append(Damaged(task.key, str(error)))
-            return None
-
-
 def _best_epochs(rows: Iterable[Row], epochs: Epochs) -> dict[str, float]:
-    """The best test accuracy of any epoch that fine-tuning kept, by key; not for rows without epochs."""
+    """The best test accuracy over the fine-tuning epochs that were not undone, by key."""
     best: dict[str, float] = {}
     for _, row in rows_of(FineTuning, rows):
         done = epochs.get(row.key, ())
@@ -136,6 +127,6 @@ def _best_epochs(rows: Iterable[Row], epochs: Epochs) -> dict[str, float]:
 
 
 def _versions(rows: Iterable[Row]) -> tuple[str, ...]:
-    """Each combination that made a row, in words."""
+    """Each combination of versions, in words."""
     sets = {tuple(sorted(row.versions.items())) for row in rows if row.versions}
     return tuple(", ".join(f"{name} {version}" for name, version in each) for each in sorted(sets))

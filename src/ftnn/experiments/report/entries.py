@@ -1,8 +1,8 @@
-"""The paper's cells beside ours."""
+"""Our results next to the paper's: the cells of its tables, and other cells."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,29 +16,29 @@ from ftnn.experiments.paper.mnist.grids import GAMMAS, LAYERS
 from ftnn.experiments.report.texts import accuracy
 
 NEAR = 0.3
-"""Points of accuracy up to which two results count as alike."""
+"""Points of accuracy up to which two results count as equal."""
 FAR = 1.0
-"""Points beyond which a difference wants a reason."""
+"""Points beyond which a difference needs an explanation."""
 
 Grade = Literal[
     "missing", "both-failed", "failed", "revived", "far-worse", "worse", "near", "better", "far-better"
 ]
-"""How ours compares; `revived`: the paper failed and ours did not."""
+"""How ours compares; `revived`: failed in the paper only."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One seed's result."""
+    """The result of one seed."""
 
     seed: int
     lwt: float | None
     ft: float | None
-    """Accuracies in percent; as they were measured, even where the run counts as failed."""
+    """Accuracies in percent, as measured, even if the run counts as failed."""
     failed: str | None
     seconds: float | None
-    """What the cell takes alone; None where it is not known."""
+    """The time of the cell if nothing is shared; None if unknown."""
     best: float | None = None
-    """The best test accuracy of any epoch of fine-tuning: what one gets who chooses by the test data."""
+    """The best test accuracy of any fine-tuning epoch: the result of selecting by test data."""
 
 
 @dataclass(frozen=True)
@@ -47,37 +47,37 @@ class Rate:
 
     gamma: float
     paper: PaperCell | None
-    """None where the paper has no such γ."""
+    """None if the paper does not have this γ."""
     runs: tuple[Run, ...] = ()
-    """By seed."""
+    """Ordered by seed."""
 
     @property
     def first(self) -> Run | None:
-        """The run of the lowest seed, which is what the tables show: nothing is chosen by its result."""
+        """The run with the lowest seed, which the tables show: it is not selected by its result."""
         return self.runs[0] if self.runs else None
 
     @property
     def spread(self) -> float | None:
-        """Of the final accuracy over the seeds that trained: largest less smallest."""
+        """The largest minus the smallest final accuracy, over the seeds that trained."""
         accuracies = [run.ft for run in self.runs if run.ft is not None and not run.failed]
         return max(accuracies) - min(accuracies) if len(accuracies) > 1 else None
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A function with an activation at a depth: one cell of the paper's three tables."""
+    """One cell of the paper's three tables: a function, an activation and a depth."""
 
     layers: int
     function: str
     activation: str
     paper: PaperCell
-    """At its best γ; without accuracies where all failed."""
+    """At its best γ; without accuracies if every γ failed."""
     rates: tuple[Rate, ...]
-    """From the largest γ to the smallest."""
+    """Ordered from the largest γ to the smallest."""
 
     @cached_property
     def shown(self) -> Rate | None:
-        """At the paper's best γ. Where it has none, at ours, or at one that failed too; None: not run."""
+        """The paper's best γ; if it has none, our best γ, or one that failed too. None if not run."""
         if self.paper.gamma is not None:
             return next((r for r in self.rates if r.gamma == self.paper.gamma and r.runs), None)
         done = [rate for rate in self.rates if rate.first is not None]
@@ -100,29 +100,29 @@ class Entry:
         return self.shown.gamma if self.shown else self.paper.gamma
 
     def difference(self, stage: Literal["lwt", "ft"]) -> float | None:
-        """Ours less the paper's, in points, rounded as the paper is; None where either has none."""
+        """Ours minus the paper's, in points, rounded like the paper; None if either failed."""
         return None if self.run is None else self.difference_of(self.run, stage)
 
     def difference_of(self, run: Run, stage: Literal["lwt", "ft"]) -> float | None:
-        """The same for any run at the γ that is shown."""
+        """The same for any run at the γ shown."""
         paper = self.paper.lwt_accuracy if stage == "lwt" else self.paper.ft_accuracy
         ours = run.lwt if stage == "lwt" else run.ft
         return None if run.failed or ours is None or paper is None else round(ours - paper, 2)
 
     @property
     def best_rate(self) -> Rate | None:
-        """The γ with our own best result; None where nothing trained."""
+        """The γ of our best result; None if every γ failed."""
         trained = [rate for rate in self.rates if _accuracy(rate) >= 0]
         return max(trained, key=_accuracy, default=None)
 
     @property
-    def is_whole(self) -> bool:
-        """Whether all of the paper's γ were run."""
+    def is_complete(self) -> bool:
+        """Whether all γ of the paper were run."""
         return {rate.gamma for rate in self.rates if rate.runs} >= set(GAMMAS)
 
     @property
     def evidence(self) -> str:
-        """What other runs say of this cell: its other seeds, and our best γ where it is another."""
+        """Other runs of this cell: other seeds, and our best γ if it differs."""
         parts: list[str] = []
         if self.shown is not None and len(self.shown.runs) > 1:
             others = [f"{run.seed}: {result_of(run)}" for run in self.shown.runs[1:]]
@@ -167,12 +167,12 @@ Place = tuple[int, str, str]
 
 
 def entries(rows: Iterable[Row], best_epochs: Mapping[str, float]) -> list[Entry]:
-    """All 180 cells of the paper's tables with what these rows have of them."""
+    """All 180 cells of the paper's tables, with our results."""
     runs: dict[Place, dict[float, list[Run]]] = defaultdict(lambda: defaultdict(list))
     for cell, row in rows_of(FineTuning, rows):
-        if is_in_tables(cell):
+        if _is_in_tables(cell):
             place = cell.hidden_layers, cell.function, cell.activation
-            runs[place][cell.gamma].append(run_of(row, best_epochs))
+            runs[place][cell.gamma].append(_run(row, best_epochs))
     paper: dict[Place, dict[float, PaperCell]] = defaultdict(dict)
     for known in paper_grid():
         assert known.gamma is not None
@@ -181,18 +181,18 @@ def entries(rows: Iterable[Row], best_epochs: Mapping[str, float]) -> list[Entry
     for best in paper_best():
         place = best.hidden_layers, best.function, best.activation
         rates = [
-            Rate(gamma, paper[place].get(gamma), by_seed(runs[place].get(gamma, [])))
+            Rate(gamma, paper[place].get(gamma), _by_seed(runs[place].get(gamma, [])))
             for gamma in sorted({*paper[place], *runs[place]}, reverse=True)
         ]
         cells.append(Entry(*place, best, tuple(rates)))
     return cells
 
 
-def by_seed(runs: Iterable[Run]) -> tuple[Run, ...]:
+def _by_seed(runs: Iterable[Run]) -> tuple[Run, ...]:
     return tuple(sorted(runs, key=lambda run: run.seed))
 
 
-def run_of(row: Row, best_epochs: Mapping[str, float]) -> Run:
+def _run(row: Row, best_epochs: Mapping[str, float]) -> Run:
     return Run(
         seed=row.task.cell.seed,
         lwt=row.lwt_accuracy,
@@ -203,6 +203,75 @@ def run_of(row: Row, best_epochs: Mapping[str, float]) -> Run:
     )
 
 
-def is_in_tables(cell: Cell) -> bool:
-    """Whether it is a cell of the paper's tables."""
-    return cell.function in FUNCTIONS and cell.hidden_layers in LAYERS and cell.is_papers
+def _is_in_tables(cell: Cell) -> bool:
+    return cell.function in FUNCTIONS and cell.hidden_layers in LAYERS and cell.matches_paper
+
+
+# --- other cells ---
+
+
+@dataclass(frozen=True)
+class Custom:
+    """A function, an activation and a depth that are not in the paper's tables, over all γ and seeds."""
+
+    function: str
+    """A name, or a formula with its ranges."""
+    activation: str
+    layers: int
+    setting: str
+    """The differences from the paper's settings; empty if there are none."""
+    rates: tuple[Rate, ...]
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        return tuple(run for rate in self.rates for run in rate.runs)
+
+    @property
+    def failed(self) -> int:
+        return sum(run.failed is not None for run in self.runs)
+
+    @property
+    def verdict(self) -> str:
+        if not self.failed:
+            return "trains"
+        return "fails" if self.failed == len(self.runs) else "trains at some γ"
+
+    @property
+    def best(self) -> tuple[float, float] | None:
+        """(accuracy, γ) of the best run; None if all failed."""
+        trained = [
+            (run.ft, rate.gamma)
+            for rate in self.rates
+            for run in rate.runs
+            if run.ft is not None and not run.failed
+        ]
+        return max(trained, default=None)
+
+    @property
+    def reasons(self) -> list[tuple[str, int]]:
+        """(reason, count) of the failed runs, the most frequent first."""
+        return Counter(reason_of(run.failed) for run in self.runs if run.failed).most_common()
+
+
+def reason_of(failed: str) -> str:
+    """The type of a failure, without the numbers that vary from run to run."""
+    if "chance" in failed:
+        return "no better than chance"
+    return failed.partition(" in ")[0]  # "the loss was not finite in epoch 3 of …"
+
+
+def custom(rows: Iterable[Row], best_epochs: Mapping[str, float]) -> tuple[list[Custom], list[Custom]]:
+    """(custom functions, other cells of catalogue functions)."""
+    runs: dict[tuple[str, str, int, str], dict[float, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    for cell, row in rows_of(FineTuning, rows):
+        if not _is_in_tables(cell):
+            group = cell.function, cell.activation, cell.hidden_layers, cell.setting
+            runs[group][cell.gamma].append(_run(row, best_epochs))
+    groups = [
+        Custom(
+            *group, tuple(Rate(gamma, None, _by_seed(rates[gamma])) for gamma in sorted(rates, reverse=True))
+        )
+        for group, rates in sorted(runs.items())
+    ]
+    own = [group for group in groups if group.function not in FUNCTIONS]
+    return own, [group for group in groups if group.function in FUNCTIONS]

@@ -1,4 +1,4 @@
-"""Learning curves of π: accuracy against epoch."""
+"""Learning curves of π: accuracy over epochs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ftnn.experiments.report.svg import Frame
 
 Array = np.ndarray[Any, np.dtype[Any]]
 BINS = 200
-"""Points of a drawn curve: as many as a phone's screen can show."""
+"""Points of a drawn curve: enough for the screen of a phone."""
 LAST = 500
-"""Epochs at the end, of which the best is told."""
+"""The number of final epochs of which the best is reported."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One network's accuracies, in percent, from its first epoch on; empty where the store has none."""
+    """The accuracies of one network, in percent, by epoch; empty if the store has none."""
 
     hidden: int
     pairs: int
@@ -40,28 +40,24 @@ class Curve:
 
     @cached_property
     def best_of_last(self) -> float | None:
-        return _best(self.accuracies[-LAST:])
+        last = self.accuracies[-LAST:]
+        return max(last[np.isfinite(last)].tolist(), default=None)
 
     @cached_property
     def reached(self) -> int | None:
-        """The first epoch with 99 % or more."""
+        """The first epoch with at least 99 %."""
         epochs = np.flatnonzero(self.accuracies >= 99)
         return int(epochs[0]) + 1 if len(epochs) else None
 
     def typical_after(self, epoch: int) -> float | None:
-        """The median accuracy of all later epochs; None where there are none."""
+        """The median accuracy of all later epochs; None if there are none."""
         later = self.accuracies[epoch:]
         later = later[np.isfinite(later)]
         return float(np.median(later)) if len(later) else None
 
 
-def _best(values: Array) -> float | None:
-    finite = values[np.isfinite(values)]
-    return float(finite.max()) if len(finite) else None
-
-
 def curves(rows: Iterable[Row], epochs: Epochs) -> list[Curve]:
-    """By pairs, hidden units and seed."""
+    """All curves, ordered by pairs, hidden units and seed."""
 
     def accuracies(key: str) -> Array:
         values = (epoch["accuracy"] for epoch in epochs.get(key, ()))
@@ -69,13 +65,7 @@ def curves(rows: Iterable[Row], epochs: Epochs) -> list[Curve]:
 
     drawn = [
         Curve(
-            cell.hidden,
-            cell.pairs,
-            cell.seed,
-            row.ft_accuracy,
-            row.failed,
-            row.seconds,
-            accuracies(row.key),
+            cell.hidden, cell.pairs, cell.seed, row.ft_accuracy, row.failed, row.seconds, accuracies(row.key)
         )
         for cell, row in rows_of(PiTask, rows)
     ]
@@ -83,7 +73,7 @@ def curves(rows: Iterable[Row], epochs: Epochs) -> list[Curve]:
 
 
 def binned(values: Array, bins: int = BINS) -> tuple[Array, Array, Array, Array]:
-    """(epoch, mean, smallest, largest) of equal parts: a thinned curve that hides no jump."""
+    """(epoch, mean, smallest, largest) over spans of epochs: fewer points, but every jump stays visible."""
     parts = np.array_split(values, min(bins, len(values)))
     ends = np.cumsum([len(part) for part in parts])
     middles = np.array([end - (len(part) - 1) / 2 for part, end in zip(parts, ends, strict=True)])
@@ -93,7 +83,7 @@ def binned(values: Array, bins: int = BINS) -> tuple[Array, Array, Array, Array]
 
 
 def panels(curves: Sequence[Curve]) -> list[tuple[int, str]]:
-    """(pairs, picture) for each number of pairs, with a line for each number of hidden units."""
+    """(pairs, picture) for each number of pairs, with a line per number of hidden units."""
     hidden = sorted({curve.hidden for curve in curves})
     pictures: list[tuple[int, str]] = []
     for pairs in sorted({curve.pairs for curve in curves}):

@@ -1,43 +1,25 @@
-"""How near ours is to the paper, in a few numbers."""
+"""How close our results are to the paper's, in a few numbers; with other seeds, and with other settings."""
 
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ftnn.experiments.paper.mnist.grids import LAYERS
-from ftnn.experiments.report.entries import FAR, Entry
+from ftnn.experiments.report.entries import FAR, Custom, Entry, Run
 
 BIN = 0.25
 EDGE = 3.0
-"""Differences beyond this go into the outermost bins."""
-
-
-@dataclass(frozen=True)
-class Depth:
-    """One of the three tables."""
-
-    layers: int
-    cells: int
-    done: int
-    paper_failed: int
-    """Of all its cells."""
-    ours_failed: int
-    """Of those done here."""
-    both_failed: int
-    compared: int
-    """Cells that the paper trained and that are done here, trained or failed."""
-    median: float | None
-    """The median absolute difference of the fine-tuned accuracy, over those trained in both, in points."""
-    within: int
-    """Cells within 1 point of the paper or better; one that failed here is not."""
-    rates: Rates
+"""Larger differences count in the outermost bins."""
+CLOSE = 0.1
+"""Points of accuracy within which two runs are practically equal: ten test images."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """A depth over all learning rates: what was run, each γ for itself."""
+    """One depth, counting each learning rate separately."""
 
     done: int
     paper_only: int
@@ -45,90 +27,92 @@ class Rates:
     ours_only: int
     both_failed: int
     median: float | None
-    """The median absolute difference after fine-tuning, where both trained."""
+    """The median absolute difference after fine-tuning, if both trained."""
+
+
+@dataclass(frozen=True)
+class Depth:
+    """One of the paper's three tables."""
+
+    layers: int
+    cells: int
+    done: int
+    paper_failed: int
+    """Of all cells."""
+    ours_failed: int
+    """Of those done."""
+    both_failed: int
+    compared: int
+    """Cells that the paper trained and that are done here, whether or not they failed."""
+    median: float | None
+    """The median absolute difference after fine-tuning, in points, if both trained."""
+    within: int
+    """Cells within 1 point of the paper, or better; cells that failed here do not count."""
+    rates: Rates
 
 
 @dataclass(frozen=True)
 class Summary:
+    """All three tables; fields as in `Depth`."""
+
     depths: tuple[Depth, ...]
+    cells: int
+    done: int
+    paper_failed: int
+    ours_failed: int
     compared: int
-    """Cells that the paper trained and that are done here, trained or failed."""
     trained: int
-    """Of these, how many trained here too."""
+    """Of the cells compared, those that trained here too."""
     median: float | None
-    """The median absolute difference of the fine-tuned accuracy, over those trained in both, in points."""
     mean: float | None
     """The mean difference, with its sign."""
     within: int
-    """Cells within 1 point of the paper or better; one that failed here is not."""
     far: tuple[Entry, ...]
-    """Cells more than 1 point off, either way, or failed here only; the worst first."""
+    """Cells more than 1 point off in either direction, or failed here only; the worst first."""
     runs: int
-    """Cells of the whole grid of 1,080, over all learning rates, that are done with at least one seed."""
-
-    @property
-    def done(self) -> int:
-        return sum(depth.done for depth in self.depths)
-
-    @property
-    def cells(self) -> int:
-        return sum(depth.cells for depth in self.depths)
+    """Cells of the grid of 1,080, over all learning rates, that are done with at least one seed."""
 
     @property
     def share_within(self) -> float | None:
         """In percent."""
         return 100 * self.within / self.compared if self.compared else None
 
-    @property
-    def paper_failed(self) -> int:
-        return sum(depth.paper_failed for depth in self.depths)
-
-    @property
-    def ours_failed(self) -> int:
-        return sum(depth.ours_failed for depth in self.depths)
-
-
-def differences(entries: Iterable[Entry]) -> list[float]:
-    """Ours less the paper's after fine-tuning, where both trained."""
-    return [difference for entry in entries if (difference := entry.difference("ft")) is not None]
-
 
 def summarise(entries: Sequence[Entry]) -> Summary:
     compared = [e for e in entries if e.run is not None and e.paper.ft_accuracy is not None]
     known = differences(compared)
     far = [e for e in compared if not e.has_trained or abs(e.difference("ft") or 0.0) > FAR]
+    depths = tuple(_depth(layers, [e for e in entries if e.layers == layers]) for layers in LAYERS)
     return Summary(
-        depths=tuple(_depth(layers, [e for e in entries if e.layers == layers]) for layers in LAYERS),
+        depths=depths,
+        cells=sum(depth.cells for depth in depths),
+        done=sum(depth.done for depth in depths),
+        paper_failed=sum(depth.paper_failed for depth in depths),
+        ours_failed=sum(depth.ours_failed for depth in depths),
         compared=len(compared),
         trained=len(known),
-        median=median_size(known),
+        median=_median_size(known),
         mean=statistics.fmean(known) if known else None,
-        within=within(known),
-        far=tuple(sorted(far, key=_how_bad)),
+        within=_within(known),
+        far=tuple(sorted(far, key=lambda e: -1000.0 if (d := e.difference("ft")) is None else d)),
         runs=sum(bool(rate.runs and rate.paper) for entry in entries for rate in entry.rates),
     )
-
-
-def _how_bad(entry: Entry) -> float:
-    difference = entry.difference("ft")
-    return -1000.0 if difference is None else difference
 
 
 def _depth(layers: int, entries: Sequence[Entry]) -> Depth:
     ours = [entry.run is not None and not entry.has_trained for entry in entries]
     paper = [entry.paper.ft_accuracy is None for entry in entries]
+    done = [entry.run is not None for entry in entries]
     return Depth(
         layers=layers,
         cells=len(entries),
-        done=sum(entry.run is not None for entry in entries),
+        done=sum(done),
         paper_failed=sum(paper),
         ours_failed=sum(ours),
         both_failed=sum(a and b for a, b in zip(ours, paper, strict=True)),
-        compared=sum(
-            entry.run is not None and not failed for entry, failed in zip(entries, paper, strict=True)
-        ),
-        median=median_size(differences(entries)),
-        within=within(differences(entries)),
+        compared=sum(a and not b for a, b in zip(done, paper, strict=True)),
+        median=_median_size(differences(entries)),
+        within=_within(differences(entries)),
         rates=_rates(entries),
     )
 
@@ -145,27 +129,144 @@ def _rates(entries: Sequence[Entry]) -> Rates:
         paper_only=sum(paper is None and ours is not None for paper, ours in pairs),
         ours_only=sum(paper is not None and ours is None for paper, ours in pairs),
         both_failed=sum(paper is None and ours is None for paper, ours in pairs),
-        median=median_size(ours - paper for paper, ours in pairs if paper is not None and ours is not None),
+        median=_median_size(ours - paper for paper, ours in pairs if paper is not None and ours is not None),
     )
 
 
-def median_size(differences: Iterable[float]) -> float | None:
-    """The median absolute difference; None where there are none."""
+def differences(entries: Iterable[Entry]) -> list[float]:
+    """Ours minus the paper's after fine-tuning, if both trained."""
+    return [difference for entry in entries if (difference := entry.difference("ft")) is not None]
+
+
+def _median_size(differences: Iterable[float]) -> float | None:
+    """The median absolute difference."""
     sizes = [abs(each) for each in differences]
     return statistics.median(sizes) if sizes else None
 
 
-def within(differences: Iterable[float]) -> int:
-    """How many are within 1 point of the paper or better."""
+def _within(differences: Iterable[float]) -> int:
+    """How many are within 1 point of the paper, or better."""
     return sum(each >= -FAR for each in differences)
 
 
 def histogram(values: Iterable[float]) -> list[tuple[float, int]]:
-    """(left edge, how many) of each bin from -EDGE to EDGE; one holds what is at or above its left edge."""
+    """(left edge, count) of each bin from -EDGE to EDGE. Values at an edge count in the bin on its right."""
     bins = round(2 * EDGE / BIN)
     counts = [0] * bins
     for value in values:
-        # A hundredth is the unit: floats must not put -0.25 into the wrong bin.
+        # In hundredths: rounding errors must not put -0.25 into the wrong bin.
         place = (round(value * 100) + round(EDGE * 100)) // round(BIN * 100)
         counts[min(max(place, 0), bins - 1)] += 1
     return [(-EDGE + number * BIN, count) for number, count in enumerate(counts)]
+
+
+# --- seeds ---
+
+
+@dataclass(frozen=True)
+class OfSeed:
+    """The results of one seed, over the cells that were run with several seeds."""
+
+    seed: int
+    cells: int
+    failed: int
+    median: float | None
+    """The median absolute difference from the paper after fine-tuning, in points."""
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """How much the results of a cell vary with the seed."""
+
+    cells: tuple[Entry, ...]
+    """Those with more than one seed at the γ that the tables show."""
+    by_seed: tuple[OfSeed, ...]
+    median: float | None
+    """The median spread (largest minus smallest accuracy), in points."""
+    inside: int
+    """Cells for which the paper's accuracy is between ours, or no further away than their spread."""
+
+
+def seeds(entries: Iterable[Entry]) -> Seeds:
+    cells = [(e, e.shown.runs) for e in entries if e.shown is not None and len(e.shown.runs) > 1]
+    by_seed: dict[int, list[float | None]] = defaultdict(list)
+    inside = 0
+    for entry, runs in cells:
+        for run in runs:
+            by_seed[run.seed].append(entry.difference_of(run, "ft"))
+        known = [d for run in runs if (d := entry.difference_of(run, "ft")) is not None]
+        if known and entry.spread is not None:
+            inside += min(known) <= entry.spread and max(known) >= -entry.spread
+    return Seeds(
+        tuple(entry for entry, _ in cells),
+        tuple(_of_seed(seed, values) for seed, values in sorted(by_seed.items())),
+        _median_size(entry.spread for entry, _ in cells if entry.spread is not None),
+        inside,
+    )
+
+
+def _of_seed(seed: int, differences: list[float | None]) -> OfSeed:
+    known = [each for each in differences if each is not None]
+    return OfSeed(seed, len(differences), len(differences) - len(known), _median_size(known))
+
+
+# --- other settings ---
+
+
+@dataclass(frozen=True)
+class Nearness:
+    """How close some runs are to the paper after fine-tuning."""
+
+    failed: int
+    median: float | None
+    """The median absolute difference of those that trained, in points."""
+    middle: float | None
+    """The median difference, with its sign."""
+    close: int
+    """Runs within 0.1 of the paper."""
+    within: int
+    """Runs within 1.0 of the paper, or better."""
+
+
+@dataclass(frozen=True)
+class Varied:
+    """All cells of one depth that were run with a different setting and with the paper's, at its best γ."""
+
+    setting: str
+    layers: int
+    cells: int
+    usual: Nearness
+    varied: Nearness
+
+
+def settings(entries: Iterable[Entry], others: Iterable[Custom]) -> list[Varied]:
+    """Over the cells that the paper trained, each with its lowest seed."""
+    by_place = {(entry.function, entry.activation, entry.layers): entry for entry in entries}
+    runs_of: dict[tuple[str, int], list[tuple[Entry, Run, Run]]] = defaultdict(list)
+    for group in others:
+        entry = by_place.get((group.function, group.activation, group.layers))
+        if group.setting and entry is not None and entry.paper.gamma is not None and entry.run is not None:
+            rate = next((rate for rate in group.rates if rate.gamma == entry.paper.gamma), None)
+            if rate is not None and rate.first is not None:
+                runs_of[group.setting, group.layers].append((entry, entry.run, rate.first))
+    return [
+        Varied(
+            setting,
+            layers,
+            len(runs),
+            _nearness([entry.difference_of(usual, "ft") for entry, usual, _ in runs]),
+            _nearness([entry.difference_of(varied, "ft") for entry, _, varied in runs]),
+        )
+        for (setting, layers), runs in sorted(runs_of.items())
+    ]
+
+
+def _nearness(differences: Sequence[float | None]) -> Nearness:
+    known = [each for each in differences if each is not None]
+    return Nearness(
+        failed=len(differences) - len(known),
+        median=_median_size(known),
+        middle=statistics.median(known) if known else None,
+        close=sum(abs(each) <= CLOSE for each in known),
+        within=_within(known),
+    )

@@ -1,4 +1,4 @@
-"""Small charts as SVG text: no fonts, no scripts; colours come from the page's style sheet."""
+"""Small charts as SVG text, without fonts or scripts; colours come from the page's style sheet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class Frame:
-    """Where a chart's numbers lie in its picture."""
+    """Maps a chart's numbers to places in its picture."""
 
     width: float
     height: float
@@ -40,24 +40,24 @@ class Frame:
 
 
 def path(frame: Frame, x: Array, y: Array, close: bool = False) -> str:
-    """The `d` of a line; points that are not finite part it, and what is far outside is cut near the edge."""
+    """The `d` of a line. Points that are not finite interrupt it; points far outside are clipped."""
     span = frame.y[1] - frame.y[0]
     x, y = np.asarray(x, float), np.asarray(y, float)
-    whole = np.isfinite(x) & np.isfinite(y)
+    finite = np.isfinite(x) & np.isfinite(y)
     with np.errstate(all="ignore"):
         across = frame.to_x(x).tolist()
         down = frame.to_y(np.clip(y, frame.y[0] - span, frame.y[1] + span)).tolist()
     parts: list[str] = []
     command = "M"
-    for a, b, is_there in zip(across, down, whole.tolist(), strict=True):
-        if is_there:
+    for a, b, is_finite in zip(across, down, finite.tolist(), strict=True):
+        if is_finite:
             parts.append(f"{command}{_n(a)} {_n(b)}")
-        command = "L" if is_there else "M"
+        command = "L" if is_finite else "M"
     return "".join(parts) + ("Z" if close and parts else "")
 
 
 def line(frame: Frame, x: Array, y: Array, kind: str, title: str = "") -> str:
-    """A line; `title` is shown where a mouse rests on it."""
+    """A line; `title` is shown on hover."""
     inner = f"<title>{escape(title)}</title>" if title else ""
     return f'<path class="{kind}" d="{path(frame, x, y)}">{inner}</path>'
 
@@ -68,15 +68,15 @@ def band(frame: Frame, x: Array, low: Array, high: Array, kind: str) -> str:
     return f'<path class="{kind}" d="{outline}"/>'
 
 
-def text(x: float, y: float, shown: str, kind: str = "", anchor: str = "start") -> str:
+def text(x: float, y: float, content: str, kind: str = "", anchor: str = "start") -> str:
     classes = f' class="{kind}"' if kind else ""
-    return f'<text{classes} x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}">{escape(shown)}</text>'
+    return f'<text{classes} x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}">{escape(content)}</text>'
 
 
 def axes(
     frame: Frame, x_ticks: Iterable[float], y_ticks: Iterable[float], x_label: str = "", y_label: str = ""
 ) -> str:
-    """A grid with numbers. `x_label` wants 36 below the chart, `y_label` 20 above it."""
+    """A grid with numbers. `x_label` needs a margin of 36 below the chart, `y_label` 20 above it."""
     right, bottom = frame.width - frame.right, frame.height - frame.bottom
     parts: list[str] = []
     for tick in y_ticks:
@@ -95,11 +95,11 @@ def axes(
 
 
 def picture(frame: Frame, parts: Sequence[str], title: str, style: str = "") -> str:
-    """The whole picture; `title` is what a screen reader says."""
+    """The complete picture; `title` is for screen readers, `style` makes it standalone."""
     size = f"0 0 {_n(frame.width)} {_n(frame.height)}"
-    alone = f' xmlns="http://www.w3.org/2000/svg" width="{_n(frame.width)}" height="{_n(frame.height)}"'
+    standalone = f' xmlns="http://www.w3.org/2000/svg" width="{_n(frame.width)}" height="{_n(frame.height)}"'
     return (
-        f'<svg{alone if style else ""} viewBox="{size}" role="img" aria-label="{escape(title)}">'
+        f'<svg{standalone if style else ""} viewBox="{size}" role="img" aria-label="{escape(title)}">'
         + (f"<style>{style}</style>" if style else "")
         + "".join(parts)
         + "</svg>"
@@ -107,7 +107,7 @@ def picture(frame: Frame, parts: Sequence[str], title: str, style: str = "") -> 
 
 
 def round_ticks(low: float, high: float, about: int = 4) -> list[float]:
-    """Round numbers from `low` to `high`, at least two of them."""
+    """At least two round numbers between `low` and `high`."""
     if not high > low:
         return [low]
     while True:
@@ -121,10 +121,10 @@ def round_ticks(low: float, high: float, about: int = 4) -> list[float]:
 
 
 def number(value: float) -> str:
-    """A number as people read it, with a real minus."""
+    """A number for people, with a real minus sign."""
     return f"{value:.4g}".replace("-", "−")
 
 
 def _n(value: float) -> str:
-    """A coordinate, to a tenth: half the page would be digits that nobody sees."""
+    """A coordinate, rounded to a tenth to keep the page small."""
     return f"{value:.1f}".removesuffix(".0")

@@ -1,4 +1,4 @@
-"""Numbers as a reader sees them, and the templates that they go into."""
+"""Formatting for readers, and the templates."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def percent(value: float | None) -> str:
 
 
 def accuracy(value: float | None) -> str:
-    """As the paper prints it: × where there is none because training failed."""
+    """As in the paper: × if training failed."""
     return "×" if value is None else percent(value)
 
 
 def signed(value: float | None) -> str:
-    """With its sign, so that better and worse are told apart without colour."""
+    """With its sign, so that better and worse differ without colour."""
     if value is None:
         return ""
     return f"{value:+.2f}".replace("-", "−") if round(value, 2) else "0.00"
@@ -47,7 +47,7 @@ def plural(count: int, name: str) -> str:
     return f"{count} {name}{'s'[: count != 1]}"
 
 
-# --- text that comes from a store ---
+# --- untrusted text from a store ---
 
 _ACTIVE = str.maketrans(
     {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;", **{mark: f"\\{mark}" for mark in "\\`*_[]"}}
@@ -55,26 +55,26 @@ _ACTIVE = str.maketrans(
 
 
 def _as_html(value: Any) -> Any:
-    """What a template prints, before it is escaped."""
+    """A value in an HTML template, before it is escaped."""
     return value if hasattr(value, "__html__") else printable(str(value), lines=True)
 
 
 def _as_markdown(value: Any) -> Any:
-    """What a template prints, so that it is only text: no HTML, no link, no end of a table's cell."""
+    """A value in a Markdown template, made plain text: no HTML, no links, no end of a table cell."""
     return value if hasattr(value, "__html__") else Markup(printable(str(value)).translate(_ACTIVE))
 
 
 def code(value: str) -> Markup:
-    """A code span of Markdown: HTML and marks mean nothing inside, but backticks would end it."""
-    shown = printable(value).replace("|", "\\|")
-    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
-    space = " " if "`" in shown else ""
-    return Markup(f"{fence}{space}{shown}{space}{fence}")
+    """A Markdown code span. Only backticks have a meaning inside, so the fence is longer than any of them."""
+    content = printable(value).replace("|", "\\|")
+    fence = "`" * (1 + max(map(len, re.findall("`+", content)), default=0))
+    space = " " if "`" in content else ""
+    return Markup(f"{fence}{space}{content}{space}{fence}")
 
 
 @cache
 def templates(kind: Literal["html", "markdown"]) -> jinja2.Environment:
-    """All of one kind; a name that is not given to one is an error, and what is given is only ever text."""
+    """The templates of one kind. Undefined names are errors, and all values are escaped."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("ftnn.experiments.report"),
         autoescape=True,
@@ -83,13 +83,7 @@ def templates(kind: Literal["html", "markdown"]) -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    filters: dict[str, Any] = {
-        "percent": percent,
-        "signed": signed,
-        "seconds": seconds,
-        "g": number,
-        "plural": plural,
-        "code": code,
-    }
+    filters: dict[str, Any] = {"percent": percent, "signed": signed, "seconds": seconds}
+    filters |= {"g": number, "plural": plural, "code": code}
     environment.filters.update(filters)
     return environment

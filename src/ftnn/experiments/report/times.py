@@ -1,4 +1,4 @@
-"""Where the time went."""
+"""Computing times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ftnn.experiments.paper.mnist.cells import Cell, FineTuning, Stage
 
 @dataclass(frozen=True)
 class Part:
-    """Stages of one sort."""
+    """All stages with the same type of work."""
 
     name: str
     stages: int
@@ -22,13 +22,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Alone:
-    """What one cell takes by itself, with nothing shared: by function and depth."""
+    """The time of a cell if nothing is shared, by function and depth."""
 
     function: str
     setting: str
-    """What differs from the paper's experiment; empty where nothing does."""
+    """The differences from the paper's settings; empty if there are none."""
     by_depth: tuple[float | None, ...]
-    """The mean of its cells, in seconds."""
+    """The mean over its cells, in seconds."""
     total: float
 
 
@@ -36,16 +36,16 @@ class Alone:
 class Times:
     stages: int
     seconds: float
-    """Processor time of all stages in the store; shared ones once."""
+    """Processor time of all stages in the store, counting shared stages once."""
     imported: int
-    """Cells that came without their stages: only the time of each alone is known."""
+    """Cells imported without their stages: only the time of the whole cell is known."""
     imported_seconds: float
     cells: int
     per_cell: float | None
-    """The median of what a cell of MNIST takes alone."""
+    """The median time of an MNIST cell if nothing is shared."""
     longest: float | None
     saved: float
-    """What the cells run here would have taken more, had each run its own layer-wise stages."""
+    """The additional time if each cell had run its own layer-wise stages."""
     parts: tuple[Part, ...]
     depths: tuple[int, ...]
     functions: tuple[Alone, ...]
@@ -53,18 +53,18 @@ class Times:
 
 def times(rows: Sequence[Row]) -> Times:
     ran = [row for row in rows if not _is_imported(row)]
-    brought = [row for row in rows if _is_imported(row)]
+    imported = [row for row in rows if _is_imported(row)]
     ends = rows_of(FineTuning, rows)
     alone = [(cell, row.cell_seconds) for cell, row in ends if row.cell_seconds is not None]
     shared = sum(row.seconds for _, row in rows_of(Stage, ran))
     apart = sum(row.cell_seconds or 0.0 for _, row in rows_of(FineTuning, ran))
-    seconds = [taken for _, taken in alone]
+    seconds = [duration for _, duration in alone]
     depths = tuple(sorted({cell.hidden_layers for cell, _ in alone}))
     return Times(
         stages=len(ran),
         seconds=sum(row.seconds for row in ran),
-        imported=len(brought),
-        imported_seconds=sum(row.cell_seconds or 0.0 for row in brought),
+        imported=len(imported),
+        imported_seconds=sum(row.cell_seconds or 0.0 for row in imported),
         cells=len(alone),
         per_cell=statistics.median(seconds) if seconds else None,
         longest=max(seconds, default=None),
@@ -76,12 +76,12 @@ def times(rows: Sequence[Row]) -> Times:
 
 
 def _is_imported(row: Row) -> bool:
-    """Whether only what its cell took is known, as a table of results has it."""
+    """Whether only the time of the whole cell is known, as in a CSV table."""
     return isinstance(row.task, FineTuning) and row.seconds == 0 and row.cell_seconds is not None
 
 
 def _parts(rows: Iterable[Row]) -> tuple[Part, ...]:
-    """Stages that lead to others first, then those that end chains, then all else."""
+    """Layer-wise stages first, then the ends of chains, then everything else."""
     by_work: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_work[row.task.work].append(row)

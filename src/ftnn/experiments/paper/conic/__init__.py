@@ -1,4 +1,4 @@
-"""The paper's conic hypersurfaces: what F19 and F20 can bound."""
+"""The paper's conic hypersurfaces: the regions that F19 and F20 can bound."""
 
 from ftnn.experiments.grid.registry import register
 from ftnn.experiments.paper.conic.cells import ConicTask

@@ -1,4 +1,4 @@
-"""The problems as cells, each of one stage."""
+"""The problems as cells of one stage."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from ftnn.errors import FtnnError
 from ftnn.experiments.grid.checks import COUNT, TEXT, check
-from ftnn.experiments.grid.jobs import Array, Checkpoint, Kept, Outcome
+from ftnn.experiments.grid.jobs import Array, Checkpoint, Outcome, Predecessor
 from ftnn.experiments.grid.rows import Row, versions
 from ftnn.experiments.grid.store import Store
-from ftnn.experiments.grid.task import Task, Tell
+from ftnn.experiments.grid.task import OnProgress, Task
 from ftnn.experiments.paper.conic.learned import POINTS
 from ftnn.experiments.paper.conic.problems import PROBLEMS, Problem
 from ftnn.experiments.paper.values import distinct, first_layer
@@ -37,7 +37,7 @@ class ConicCell:
 
 
 def conic_cells(problems: Sequence[str] = tuple(PROBLEMS), seeds: Sequence[int] = (0,)) -> list[ConicCell]:
-    """All cells of these lists."""
+    """All combinations of these values."""
     names = distinct("problems", problems)
     return [ConicCell(name, seed) for seed in distinct("seeds", seeds) for name in names]
 
@@ -74,19 +74,21 @@ class ConicTask(Task[ConicCell]):
         output = {"output.weight": (2, problem.units), "output.bias": (2,)}
         return {**shapes, "hidden.0.bias": (problem.units,), **(output if problem.kind == "learned" else {})}
 
-    def run(self, before: tuple[Kept, ...], checkpoint: Checkpoint | None, tell: Tell) -> Outcome:
-        """Seconds of work: it is not resumed, but run again."""
-        # Only now: these load torch.
+    def run(
+        self, before: tuple[Predecessor, ...], checkpoint: Checkpoint | None, on_progress: OnProgress
+    ) -> Outcome:
+        """Takes seconds, so it is never resumed."""
+        # Here because these load torch.
         from ftnn.experiments.paper.conic.solve import solve
         from ftnn.experiments.paper.running import Running
 
-        running = Running(self.key, None, tell)
+        running = Running(self.key, None, on_progress)
         solved = solve(self.cell.problem, self.cell.seed)
         return Outcome(self.key, **vars(solved), seconds=running.seconds)
 
 
 def run_conic(store: Store, cells: Iterable[ConicCell]) -> list[Row]:
-    """Run what the store has not, here and now, for it takes seconds; returns the rows of all these cells."""
+    """Run the cells that the store lacks, in this process. Returns the rows of all these cells."""
     tasks = {task.key: task for task in (cell.task() for cell in cells)}
     done = store.done(tasks)
     for key, task in tasks.items():

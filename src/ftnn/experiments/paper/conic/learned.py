@@ -1,4 +1,4 @@
-"""What a conic problem's parameters say, by the formula alone: no network is made, and no torch is loaded."""
+"""Evaluates the parameters of a solved problem with the formula alone, without torch."""
 
 from __future__ import annotations
 
@@ -12,30 +12,27 @@ from ftnn.experiments.paper.values import first_layer
 from ftnn.formula import catalogue
 
 POINTS = 4000
-"""To learn from, and as many others to measure on."""
+"""Training points, and as many test points."""
 
 
 def points(problem: Problem, seed: int, part: str) -> Array:
-    """(POINTS, 2) float32, the same for the same seed; `part` is `train` or `test`."""
+    """Random points, (POINTS, 2) float32, determined by the seed; `part` is `train` or `test`."""
     rng = np.random.default_rng([seed, ("train", "test").index(part)])
     return rng.uniform(*problem.window, (POINTS, 2)).astype(np.float32)
 
 
-# --- the paper's network ---
-
-
 def decide(problem: Problem, arrays: Mapping[str, Array], where: Array) -> Array:
-    """(n, 2) → (n,): positive where a network says "inside"; continuous, so that its zeros can be drawn."""
+    """(n, 2) → (n,): positive where the network answers "inside"; its zeros are the boundary."""
     sums = unit_sums(problem, arrays, where)
     if problem.kind == "built":
-        return -sums.min(1)  # the output is 1 where any unit is below 0
+        return -sums.min(1)  # the output is 1 if any unit is below 0
     weight, bias = arrays["output.weight"].astype(np.float64), arrays["output.bias"].astype(np.float64)
     with np.errstate(over="ignore"):
         return (1 / (1 + np.exp(-sums))) @ (weight[1] - weight[0]) + bias[1] - bias[0]
 
 
 def unit_sums(problem: Problem, arrays: Mapping[str, Array], where: Array) -> Array:
-    """(n, dimension) → (n, units): what each hidden unit gets, in float64 and by the formula alone."""
+    """(n, dimension) → (n, units): the input sum of each hidden unit, in float64."""
     function = catalogue[problem.function]
     values = {name: arrays[stored][None] for name, stored in first_layer(function).items()}
     signals = function(where[:, :, None], **values)
@@ -43,9 +40,9 @@ def unit_sums(problem: Problem, arrays: Mapping[str, Array], where: Array) -> Ar
 
 
 def learned_quadric(problem: Problem, arrays: Mapping[str, Array]) -> Quadric | None:
-    """The boundary that one hidden unit has learned; None for more units, or where it has none.
+    """The boundary that a single hidden unit has learned; None if there are more units, or no boundary.
 
-    The output turns where the unit's signal is -c/w; that signal belongs to one level of Σ u p² (x - q)², and
+    The output changes where the unit's signal is -c/w. That corresponds to one level of Σ u p² (x - q)², and
     dividing by the level gives centre, semi-axes and signs.
     """
     if problem.kind != "learned" or problem.units != 1:
@@ -70,7 +67,7 @@ def learned_quadric(problem: Problem, arrays: Mapping[str, Array]) -> Quadric | 
 
 
 def rays_again(problem: Problem, arrays: Mapping[str, Array], seed: int) -> RayCheck:
-    """The counts of a check, from what was kept of it; this time by the formula, and not by a layer."""
+    """Repeat a ray check from stored parameters, with the formula instead of a layer."""
     p = arrays["hidden.0.theta.p"]
     signs = np.repeat(np.array(problem.signs)[:, None], p.shape[1], axis=1)
     units = Units(p, arrays["hidden.0.theta.q"], signs, arrays["hidden.0.bias"])

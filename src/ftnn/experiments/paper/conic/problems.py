@@ -1,4 +1,4 @@
-"""What the paper says of conic hypersurfaces, as problems: data only, so that a task can name one."""
+"""The paper's statements about conic hypersurfaces as problems: data only."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Vector = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Quadric:
-    """The points with Σ signs·((x - centre)/axes)² < 1: in an ellipse, or between a hyperbola's branches."""
+    """The points with Σ signs·((x - centre)/axes)² < 1: an ellipse, or between a hyperbola's branches."""
 
     centre: Vector
     axes: Vector
     """The semi-axes."""
     signs: Vector
-    """All 1: an ellipse. Of both kinds: a hyperbola."""
+    """All 1 for an ellipse, mixed for a hyperbola."""
 
     def value(self, points: Array) -> Array:
         """(n, dimension) → (n,): below 1 inside."""
@@ -33,18 +33,18 @@ class Quadric:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something to be built, learned or checked."""
+    """A region to build, to learn or to check."""
 
     title: str
     about: str
     kind: Literal["built", "learned", "rays"]
     function: str
     signs: Vector
-    """The constant u of each of a unit's connections; for F19, which has none, all 1."""
+    """The constant u of each connection of a unit; all 1 for F19, which has none."""
     regions: tuple[Quadric, ...] = ()
-    """What is to be told from the rest: any of these. On the plane."""
+    """In the plane: points in any of these are inside."""
     window: tuple[float, float] = (-3.0, 3.0)
-    """Where points are drawn from, on both axes."""
+    """The range of points on both axes."""
     units: int = 1
     gamma: float = -5
     epochs: tuple[int, int] = (100, 100)
@@ -55,11 +55,11 @@ class Problem:
 
     @property
     def is_closed(self) -> bool:
-        """Whether a unit's region is to be bounded: not where signs differ."""
+        """Whether a unit's region is bounded: all signs are equal."""
         return len(set(self.signs)) == 1
 
     def truth(self, points: Array) -> Array:
-        """(n, 2) → (n,) whether each point is in a region."""
+        """(n, 2) → (n,): whether each point is inside."""
         return np.any([region.contains(points) for region in self.regions], axis=0)
 
 
@@ -68,7 +68,7 @@ PAPER_P = ((0.50, 1.41), (1.33, 0.67), (1.00, 1.00))
 PAPER_Q = ((2.00, 3.00), (2.50, 2.00), (3.00, 4.00))
 PAPER_BIAS = -1.0
 PAPER_OUTPUT = (-1.0, 2.5)
-"""The output's weights, all alike, and its bias."""
+"""The weight of all hidden units in the output, and its bias."""
 
 _PLANE = (1.0, 1.0)
 _PAPERS = tuple(
@@ -80,24 +80,40 @@ _HYPERBOLA = Quadric(centre=(0.4, -0.3), axes=(0.8, 1.2), signs=(1.0, -1.0))
 
 
 def _rays(function: str, signs: Vector) -> Problem:
-    what = "closed" if len(set(signs)) == 1 else "unbounded"
-    about = (
-        f"Random units with p ≠ 0 and a negative bias in {len(signs)} dimensions; rays from their centres: "
-        + (
-            "each ray leaves the region, once."
-            if what == "closed"
-            else "rays leave the region or stay in it for ever, as their direction says."
-        )
+    is_closed, dimension = len(set(signs)) == 1, len(signs)
+    result = (
+        "each ray leaves the region once."
+        if is_closed
+        else "rays leave the region or stay in it forever, depending on their direction."
     )
-    return Problem(f"{function} in {len(signs)} dimensions: {what}", about, "rays", function, signs, units=8)
+    units = f"Random units with p ≠ 0 and a negative bias in {dimension} dimensions"
+    return Problem(
+        f"{function} in {dimension} dimensions: {'closed' if is_closed else 'unbounded'}",
+        f"{units}; rays from their centres: {result}",
+        "rays",
+        function,
+        signs,
+        units=8,
+    )
+
+
+def _learned(
+    title: str,
+    about: str,
+    regions: tuple[Quadric, ...],
+    function: str = "F19",
+    signs: Vector = _PLANE,
+    **more: Any,
+) -> Problem:
+    return Problem(title, about, "learned", function, signs, regions, **more)
 
 
 PROBLEMS: Mapping[str, Problem] = MappingProxyType(
     {
         "three-ellipses": Problem(
             "The paper's three ellipses",
-            "The network that the paper writes down: each hidden unit is 0 inside of one ellipse, and the "
-            "output is 1 inside of any.",
+            "The network given in the paper: each hidden unit is 0 inside one ellipse, and the output is 1 "
+            "inside any of them.",
             "built",
             "F19",
             _PLANE,
@@ -105,41 +121,29 @@ PROBLEMS: Mapping[str, Problem] = MappingProxyType(
             (0.0, 5.0),
             units=3,
         ),
-        "learn-three-ellipses": Problem(
+        "learn-three-ellipses": _learned(
             "Three ellipses learned",
-            "The same region from points, by 3 hidden units of F19.",
-            "learned",
-            "F19",
-            _PLANE,
+            "The same region, learned from points by 3 hidden units of F19.",
             _PAPERS,
-            (0.0, 5.0),
+            window=(0.0, 5.0),
             units=3,
             gamma=-4,
             epochs=(300, 100),
         ),
-        "learn-ellipse": Problem(
-            "An ellipse learned",
-            "From points, by one hidden unit of F19.",
-            "learned",
-            "F19",
-            _PLANE,
-            (_ELLIPSE,),
+        "learn-ellipse": _learned(
+            "An ellipse learned", "Learned from points by one hidden unit of F19.", (_ELLIPSE,)
         ),
-        "learn-hyperbola": Problem(
+        "learn-hyperbola": _learned(
             "A hyperbola learned",
-            "From points, by one hidden unit of F20 with u = (1, -1), as the paper sets it.",
-            "learned",
-            "F20",
-            (1.0, -1.0),
+            "Learned from points by one hidden unit of F20 with u = (1, -1), as in the paper.",
             (_HYPERBOLA,),
+            function="F20",
+            signs=(1.0, -1.0),
         ),
-        "hyperbola-without-signs": Problem(
+        "hyperbola-without-signs": _learned(
             "A hyperbola, without signs",
-            "The same points, by one hidden unit of F19, whose boundary is closed: the best it finds is a "
+            "The same points with one hidden unit of F19, whose boundary is closed: the best it finds is a "
             "strip, with a p near 0.",
-            "learned",
-            "F19",
-            _PLANE,
             (_HYPERBOLA,),
         ),
         "closed-3": _rays("F19", (1.0,) * 3),

@@ -1,4 +1,4 @@
-"""The paper's conic hypersurfaces: built by hand, learned from points, and checked in more dimensions."""
+"""Solves the conic problems: built by hand, learned from points, or checked in more dimensions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from ftnn.training import Epoch, digest, fit, initialise
 
 @dataclass(frozen=True)
 class Solved:
-    """What came of a problem, by the names that `Outcome` has."""
+    """The result of a problem; fields are named as in `Outcome`."""
 
     ft_accuracy: float
-    """In percent: of the points, or of the rays, that are as they should be."""
+    """The percentage of correct points or rays."""
     arrays: dict[str, Array]
-    """Parameters by name, as a network's `state_dict` has them."""
+    """Parameters, named as in a `state_dict`."""
     digest: str
     epochs: tuple[Epoch, ...] = ()
     failed: str | None = None
@@ -46,7 +46,7 @@ def solve(name: str, seed: int) -> Solved:
 
 
 def _build(problem: Problem, seed: int) -> Solved:
-    """The paper's own network. Nothing is random but the points on which it is looked at."""
+    """The paper's own network; only the test points are random."""
     layer = Transfer(2, problem.units, problem.function, dtype=torch.float64)
     with torch.no_grad():
         layer.matrix("p").copy_(torch.tensor(PAPER_P, dtype=torch.float64))

@@ -1,6 +1,6 @@
 """A cell of the paper's tables, and its stages: layer-wise training of layer 1, 2, …, then fine-tuning.
 
-Cells that differ in depth only have their layer-wise stages in common.
+Cells that differ only in depth share their layer-wise stages.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ftnn.errors import DataError, FtnnError
 from ftnn.experiments.grid.checks import FINITE, TEXT, WHOLE, check
-from ftnn.experiments.grid.jobs import Array, Checkpoint, Kept, Outcome
+from ftnn.experiments.grid.jobs import Array, Checkpoint, Outcome, Predecessor
 from ftnn.experiments.grid.rows import Row
-from ftnn.experiments.grid.task import Task, Tell
+from ftnn.experiments.grid.task import OnProgress, Task
 from ftnn.experiments.paper.mnist.functions import function_of
 from ftnn.experiments.paper.values import first_layer
 from ftnn.training import Settings
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 PIXELS = 784
 
 ACTIVATIONS: tuple[Activation, ...] = ("logistic", "relu", "tanh")
-"""The paper's: all that networks have."""
+"""The paper's, which are all that networks support."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A network of the paper's first experiment and how it is trained."""
+    """A network of the paper's first experiment, and how to train it."""
 
     function: str
-    """A name of the catalogue, or a formula, possibly with ranges: see `function_of`."""
+    """A catalogue name, or a formula, optionally with ranges: `"p*tan(q*x) where q in [-9, 9]"`."""
     activation: Activation
     hidden_layers: int
     gamma: float
@@ -66,7 +66,7 @@ class Cell:
 
     @property
     def setting(self) -> str:
-        """What differs from the paper's experiment, in words; empty where nothing does."""
+        """The differences from the paper's settings, in words; empty if there are none."""
         parts = [
             (self.data != Cell.data, self.data),
             (self.epochs != Cell.epochs, f"{self.epochs[0]} + {self.epochs[1]} epochs"),
@@ -76,9 +76,11 @@ class Cell:
         return ", ".join(text for differs, text in parts if differs)
 
     @property
-    def is_papers(self) -> bool:
-        """Whether all but the function, depth, activation, γ and seed is as in the paper's experiment."""
+    def matches_paper(self) -> bool:
+        """Whether everything but function, depth, activation, γ and seed is as in the paper."""
         return not self.setting
+
+    is_papers = matches_paper
 
     def __str__(self) -> str:
         seed = f" seed {self.seed}" if self.seed else ""
@@ -95,7 +97,7 @@ _CHECKS = {
 
 
 def images(data: str) -> int | None:
-    """How many training images `mnist:N` names; None: all."""
+    """The number of training images in `mnist:N`; None for all."""
     name, colon, number = data.partition(":")
     is_count = number.isascii() and number.isdecimal() and len(number) < 20 and 5 <= int(number) <= 60_000
     if name != "mnist" or (colon and not is_count):
@@ -121,10 +123,6 @@ class Stage(Task[Cell]):
         }
 
     @property
-    def is_papers(self) -> bool:
-        return self.cell.is_papers
-
-    @property
     def title(self) -> str:
         return f"{'FT of' if self.ends_cell else 'LWT'} {self.cell.hidden_layers}"
 
@@ -138,7 +136,7 @@ class Stage(Task[Cell]):
 
     @property
     def effort(self) -> float:
-        # The first layer has 784 inputs, four fifths of them 0, and sends no error down.
+        # The first layer has 784 inputs, 80 % of them zero, and no error to pass down.
         first, other, depth = PIXELS * 0.2, 2.0 * self.cell.width, self.cell.hidden_layers
         alone = first if depth == 1 else other
         return self.epochs * self.cell.width * (first + other * (depth - 1) if self.ends_cell else alone)
@@ -149,15 +147,17 @@ class Stage(Task[Cell]):
 
     def shapes(self, arrays: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
         names = first_layer(function_of(self.cell.function)).values()
-        # As many units as the first matrix has columns.
+        # The number of units is the number of columns of the first matrix.
         first = next((arrays[name] for name in sorted(arrays) if name.startswith("hidden.0.theta.")), None)
         units = (() if first is None else first.shape[1:]) or (1,)
         return dict.fromkeys(names, (PIXELS, *units))
 
-    def run(self, before: tuple[Kept, ...], checkpoint: Checkpoint | None, tell: Tell) -> Outcome:
-        from ftnn.experiments.paper.mnist.training import train  # only now: it loads torch
+    def run(
+        self, before: tuple[Predecessor, ...], checkpoint: Checkpoint | None, on_progress: OnProgress
+    ) -> Outcome:
+        from ftnn.experiments.paper.mnist.training import train  # here because it loads torch
 
-        return train(self, before, checkpoint, tell)
+        return train(self, before, checkpoint, on_progress)
 
 
 class Layerwise(Stage):
@@ -169,7 +169,7 @@ class Layerwise(Stage):
 
     @property
     def spec(self) -> dict[str, Any]:
-        return {**super().spec, "epochs": [self.epochs]}  # it does not know what comes after it
+        return {**super().spec, "epochs": [self.epochs]}  # independent of later stages
 
     @property
     def before(self) -> Layerwise | None:
@@ -178,7 +178,7 @@ class Layerwise(Stage):
 
 
 class FineTuning(Stage):
-    """Fine-tuning of all layers, which ends a cell."""
+    """Fine-tuning of all layers, the last stage of a cell."""
 
     kind = "ft"
     results = 3
@@ -190,4 +190,4 @@ class FineTuning(Stage):
     def check_row(self, row: Row) -> None:
         super().check_row(row)
         if any(self.cell.epochs) and row.ft_accuracy is None and row.failed is None:
-            raise DataError("ft_accuracy is null; a cell without accuracies must say why it failed")
+            raise DataError("ft_accuracy is null; a cell without accuracies must have a reason in failed")

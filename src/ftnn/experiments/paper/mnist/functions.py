@@ -1,4 +1,4 @@
-"""Functions as texts, with the ranges in which their parameters start."""
+"""Functions as text, optionally with initial ranges."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ftnn.errors import FtnnError
 from ftnn.formula import Function, as_function, catalogue
 
 FUNCTIONS = tuple(name for name in catalogue if name != "memory")
-"""The paper's."""
+"""The paper's functions."""
 _RANGE = re.compile(r"(\w+)\s+in\s+\[\s*([^,\]]+),\s*([^,\]]+)\]$")
 
 
 @cache
 def function_of(text: str) -> Function:
-    """A function from one text: `F12`, a formula, or `p*tan(q*x + r) where q in [-9, 9] and r in [0, 1]`."""
+    """Parse a function: `F12`, a formula, or `p*tan(q*x + r) where q in [-9, 9] and r in [0, 1]`."""
     formula, where, ranges = text.partition(" where ")
     if not where:
         return as_function(text)
@@ -37,5 +37,5 @@ def function_of(text: str) -> Function:
 
 
 def without_ranges(text: str) -> str:
-    """What such a text has before its ranges: `F12` of `F12 where q in [-9, 9]`."""
+    """The part before the ranges: `F12` for `F12 where q in [-9, 9]`."""
     return text.partition(" where ")[0]

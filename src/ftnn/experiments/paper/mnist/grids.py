@@ -1,4 +1,4 @@
-"""Grids of cells: the paper's, or others in their manner."""
+"""Grids of cells: the paper's, or similar ones."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def mnist_cells(
     width: int = 128,
     batch_size: int = 16,
 ) -> list[Cell]:
-    """All cells of these lists: of the paper's 1,080, unless functions or settings say otherwise.
+    """All combinations of these values; by default, the paper's cells, each at its best γ.
 
     **Arguments:**
 
     - `layers`: numbers of hidden layers.
-    - `functions`: names of the catalogue, or formulas, possibly with ranges.
-    - `gammas`: `"best"`, the paper's choice for each cell; `"all"`, 0 to -5; or numbers. Where the paper has
-      no best γ, because all failed, `"best"` means all. A function with other ranges has the same best γ.
+    - `functions`: catalogue names, or formulas, optionally with ranges.
+    - `gammas`: `"best"`, the paper's choice for each cell; `"all"`, 0 to -5; or numbers. If the paper has no
+      best γ, because every γ failed, `"best"` means all. Ranges do not change the best γ.
     - `data`, `epochs`, `width`, `batch_size`: see `Cell`.
     """
     if isinstance(gammas, str) and gammas not in ("best", "all"):
         raise FtnnError(f'gammas is {gammas!r}; expected "best", "all", or numbers such as [0, -1]')
     cells: list[Cell] = []
-    last: list[Cell] = []  # where the paper failed, six cells stand for one
+    last: list[Cell] = []  # cells that the paper failed to train, at all γ
     for seed, function, activation, depth in product(
         distinct("seeds", seeds),
         distinct("functions", functions),
@@ -63,13 +63,13 @@ def mnist_cells(
 
 
 def _best(function: str, activation: Activation, depth: int) -> Sequence[float]:
-    """The paper's best γ; all, where it has none because all failed."""
+    """The paper's best γ; all of them if every γ failed."""
     for cell in paper_best():
         place = cell.function, cell.activation, cell.hidden_layers
         if place == (without_ranges(function), activation, depth):
             return GAMMAS if cell.gamma is None else (cell.gamma,)
-    Cell(function, activation, depth, 0.0)  # says what is wrong with these, if anything is
+    Cell(function, activation, depth, 0.0)  # raises an error for invalid values
     raise FtnnError(
-        f"the paper has no best γ for {function}-{activation} with {depth} hidden layers; set gammas to "
-        "all, or to numbers such as 0,-1"
+        f'the paper has no best γ for {function}-{activation} with {depth} hidden layers; use gammas="all" '
+        "or numbers such as [0, -1]"
     )

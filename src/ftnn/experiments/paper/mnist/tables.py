@@ -1,4 +1,4 @@
-"""The CSV tables: one line for each cell."""
+"""The CSV tables: one line per cell."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = (
     "digest",
 )
 SETTING_COLUMNS = ("data", "lwt_epochs", "ft_epochs", "width", "batch_size")
-"""What is the paper's in all cells but those of `other`, which have these columns too."""
+"""Further columns of the table `other`; in the other tables, these settings are the paper's."""
 
 
 def _lines(name: str, rows: Iterable[Row], epochs: Callable[[], Epochs]) -> Iterator[list[Any]]:
@@ -52,12 +52,12 @@ def _place(chosen: tuple[Cell, Row]) -> tuple[Any, ...]:
 
 
 def _settings(cell: Cell) -> tuple[str | int, ...]:
-    """As SETTING_COLUMNS has them."""
+    """The values of SETTING_COLUMNS."""
     return cell.data, *cell.epochs, cell.width, cell.batch_size
 
 
 def _table_of(cell: Cell) -> str:
-    if not cell.is_papers:
+    if not cell.matches_paper:
         return "other"
     return "mnist" if cell.function in catalogue else "custom"
 
@@ -98,6 +98,6 @@ def _row(line: Line) -> Row:
 TABLES = (
     Table("mnist", COLUMNS, partial(_lines, "mnist"), _read),
     Table("custom", COLUMNS, partial(_lines, "custom"), _read),
-    Table("other", (*COLUMNS, *SETTING_COLUMNS), partial(_lines, "other"), _read, papers_only=False),
+    Table("other", (*COLUMNS, *SETTING_COLUMNS), partial(_lines, "other"), _read, paper_settings_only=False),
 )
-"""Cells with the paper's settings, of the catalogue's functions and of others; cells with other settings."""
+"""Cells with the paper's settings, of catalogue and of custom functions; and cells with other settings."""

@@ -1,4 +1,4 @@
-"""Training a stage of a cell, from its checkpoint or from its start. Loads torch."""
+"""Trains a stage of a cell. Loads torch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import asdict, replace
 from functools import cache
 
 from ftnn.data import mnist
-from ftnn.experiments.grid.jobs import Checkpoint, Kept, Outcome
-from ftnn.experiments.grid.task import Tell
+from ftnn.experiments.grid.jobs import Checkpoint, Outcome, Predecessor
+from ftnn.experiments.grid.task import OnProgress
 from ftnn.experiments.paper.mnist.cells import PIXELS, Cell, Stage, images
 from ftnn.experiments.paper.mnist.functions import function_of
 from ftnn.experiments.paper.running import Running, arrays_of, load_arrays
@@ -21,11 +21,11 @@ from ftnn.training._run import Run
 
 
 class _Keeper:
-    """Gives a run its start, and sends on what it wants kept."""
+    """Stands in for a checkpoint file: starts a run, and reports its checkpoints to the scheduler."""
 
     def __init__(self, start: State, earlier: int, running: Running):
         self._start, self._running = start, running
-        self._earlier = earlier  # epochs, of the stages before this one
+        self._earlier = earlier  # number of epochs in the stages before this one
 
     def load(self) -> State | None:
         return self._start
@@ -36,15 +36,15 @@ class _Keeper:
         epochs = state.history.epochs[self._earlier :]
         notes = {"position": asdict(state.position), "epochs": [asdict(epoch) for epoch in epochs]}
         last = epochs[-1]
-        # The network as it was before the stage is not sent: the stages before this one have it.
-        self._running.tell(last.epoch, last.loss, last.test_accuracy, notes, dict(state.engine))
+        # The network before this stage is not sent: it is in the earlier stages' results.
+        self._running.report(last.epoch, last.loss, last.test_accuracy, notes, dict(state.engine))
 
     def flush(self) -> None: ...
 
 
 @cache
 def problem_of(data: str) -> Problem:
-    """What is to be learned, by name."""
+    """The data and loss of a cell's `data`."""
     loaded, count = mnist(), images(data)
     train, test = (None, None) if count is None else (count, count // 5)
     return make_problem(
@@ -58,26 +58,28 @@ def problem_of(data: str) -> Problem:
     )
 
 
-def network_of(cell: Cell, before: Sequence[Kept] = ()) -> Network:
-    """The network of a cell as it starts, with what the stages so far have trained of it."""
+def network_of(cell: Cell, before: Sequence[Predecessor] = ()) -> Network:
+    """A cell's network with its initial parameters, or those that earlier stages trained."""
     net = Network(PIXELS, [cell.width] * cell.hidden_layers, 10, function_of(cell.function), cell.activation)
     initialise(net, cell.seed)
-    for kept in before:
-        is_top = kept is before[-1] and len(before) == cell.hidden_layers
-        arrays = {n: a for n, a in kept.arrays.items() if is_top or not n.startswith("output.")}
+    for stage in before:
+        is_top = stage is before[-1] and len(before) == cell.hidden_layers
+        arrays = {n: a for n, a in stage.arrays.items() if is_top or not n.startswith("output.")}
         load_arrays(net, arrays, strict=False)
     return net
 
 
-def train(stage: Stage, before: tuple[Kept, ...], checkpoint: Checkpoint | None, tell: Tell) -> Outcome:
-    """Run a stage to its end; see `Task.run`."""
+def train(
+    stage: Stage, before: tuple[Predecessor, ...], checkpoint: Checkpoint | None, on_progress: OnProgress
+) -> Outcome:
+    """Run a stage; see `Task.run`."""
     cell = stage.cell
-    problem = problem_of(cell.data)  # before the clock starts: it is read once for many stages
-    running = Running(stage.key, checkpoint, tell)
+    problem = problem_of(cell.data)  # before the clock starts: many stages share it
+    running = Running(stage.key, checkpoint, on_progress)
     net = network_of(cell, before)
-    history = History([epoch for kept in before for epoch in kept.epochs], engine="compiled")
+    history = History([epoch for stage in before for epoch in stage.epochs], engine="compiled")
     earlier = len(history.epochs)
-    failed = next((kept for kept in before if kept.failed), None)
+    failed = next((each for each in before if each.failed), None)
     if failed is not None:
         history.failed, history.advice = failed.failed, failed.advice
     else:

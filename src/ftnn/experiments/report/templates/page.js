@@ -5,10 +5,10 @@
   const percent = (value) => (value === null ? "" : value.toFixed(2));
   const signed = (value) => (Math.abs(value) < 0.005 ? "0.00" : minus((value > 0 ? "+" : "") + value.toFixed(2)));
   const make = (tag, text, kind) => {
-    const made = document.createElement(tag);
-    if (text !== undefined) made.textContent = text;
-    if (kind) made.className = kind;
-    return made;
+    const element = document.createElement(tag);
+    if (text !== undefined) element.textContent = text;
+    if (kind) element.className = kind;
+    return element;
   };
 
   // --- sorting ---
@@ -19,7 +19,7 @@
     return Number.isNaN(number) ? text : number;
   };
   const compare = (a, b, sign) => {
-    // What is missing goes last, whichever way.
+    // Missing values go last in both directions.
     if (a === "" || b === "") return (a === "") - (b === "");
     if (typeof a === "number" && typeof b === "number") return sign * (a - b);
     return sign * String(a).localeCompare(String(b));
@@ -42,19 +42,19 @@
   const boxes = [...document.querySelectorAll("input[name=activation]")];
   const status = document.getElementById("matches");
   const filter = () => {
-    const wanted = search.value.trim().toLowerCase();
-    let shown = 0;
+    const query = search.value.trim().toLowerCase();
+    let matches = 0;
     for (const row of document.querySelectorAll("table.paper tbody tr")) {
-      row.hidden = !row.dataset.text.includes(wanted);
-      shown += !row.hidden;
+      row.hidden = !row.dataset.text.includes(query);
+      matches += !row.hidden;
     }
     for (const table of document.querySelectorAll("table.paper"))
       for (const box of boxes) table.classList.toggle(`hide-${box.value}`, !box.checked);
-    status.textContent = wanted ? `${shown} rows match` : "";
+    status.textContent = query ? `${matches} rows match` : "";
   };
   search.addEventListener("input", filter);
   for (const box of boxes) box.addEventListener("change", filter);
-  filter(); // a browser may have kept what was typed before a reload
+  filter(); // browsers may restore the query after a reload
 
   // --- all rates of a cell ---
   const dialog = document.getElementById("cell");
@@ -106,7 +106,7 @@
     if (event.target === dialog || event.target.closest(".close")) dialog.close();
   });
 
-  // --- what a cell is, where a mouse rests or the focus is ---
+  // --- tooltips, on hover and focus ---
   const tip = document.getElementById("tip");
   const hide = () => { tip.hidden = true; };
   const describe = (cell) => {
@@ -147,7 +147,7 @@
     if (button) show(button); else hide();
   });
   addEventListener("scroll", () => {
-    // Where the focus moved the page, what it is on stays explained.
+    // Keep the tooltip if moving the focus scrolled the page.
     const focused = document.activeElement;
     if (!tip.hidden && focused.matches(".open") && !dialog.open) show(focused); else hide();
   }, { passive: true, capture: true });

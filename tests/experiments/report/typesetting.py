@@ -1,28 +1,30 @@
-"""Formulas as MathML, which browsers typeset themselves: no script and no font to load.
+"""Makes `typeset.json`, the catalogue's formulas as MathML: `python -m tests.experiments.report.typesetting`.
 
-The catalogue's are kept in `typeset.json`, since SymPy takes longer to load than all else that the page
-needs; `write_kept` writes it anew, and a test compares it.
+Not part of the package, because the report reads the file: SymPy would take longer to load than all the rest.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import operator
 import re
-from collections.abc import Callable
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import sympy
+from sympy.printing.mathml import mathml
+
+import ftnn
 from ftnn.formula import Function, catalogue
 from ftnn.formula._expr import Call, Expr, Number, Symbol, postorder
 from ftnn.formula._ops import OPS
 
-# What the paper has names for keeps them: SymPy would write max(0, x) and 1/(1 + exp(-x)) instead.
+FILE = Path(ftnn.__file__).parent / "experiments" / "report" / "typeset.json"
+# Keep the paper's names: SymPy would write max(0, x) and 1/(1 + exp(-x)) instead.
 _NAMED = ("rect", "rect_ada", "logistic", "softplus", "gauss", "relu", "step")
 _REPLACED = {
-    "<mi>logistic</mi>": "<mi>σ</mi>",  # its derivatives would not fit a phone
+    "<mi>logistic</mi>": "<mi>σ</mi>",  # or its derivatives would not fit on a phone
     "<mi>rect_ada</mi>": "<msub><mi>rect</mi><mi>ada</mi></msub>",
     "<mi>rect_slope</mi>": "<mi>rect′</mi>",
     "<mi>&ExponentialE;</mi>": "<mi>e</mi>",
@@ -33,25 +35,12 @@ _REPLACED = {
 _BEFORE_A_NAME = re.compile(r"<mo>&InvisibleTimes;</mo>(?=(<mrow>)?(<msup>|<msub>)*(<mrow>)?<mi>\w{3})")
 
 
-Typeset = tuple[tuple[str, str], ...]
-KEPT = "typeset.json"
-
-
-@cache
-def kept() -> dict[str, Typeset]:
-    """What `typeset` gives for each function of the catalogue."""
-    text = (files("ftnn.experiments.report") / KEPT).read_text("utf-8")
-    return {
-        name: tuple((what, formula) for what, formula in lines) for name, lines in json.loads(text).items()
-    }
-
-
-def typeset(function: Function) -> Typeset:
-    """(what, MathML) of the function, then of its derivatives: by x, by C if it has one, by parameters."""
+def typeset(function: Function) -> tuple[tuple[str, str], ...]:
+    """(label, MathML) of the function and its derivatives: by x, by C if it has memory, by its parameters."""
     by = ("x", *(("C",) if function.has_memory else ()), *function.parameters)
-    written = [(_math("<mi>F</mi><mo>(</mo><mi>x</mi><mo>)</mo>"), _mathml(function.expr))]
-    written += [(_partial(name), _mathml(function.slope(name))) for name in by]
-    return tuple(written)
+    lines = [(_math("<mi>F</mi><mo>(</mo><mi>x</mi><mo>)</mo>"), _mathml(function.expr))]
+    lines += [(_partial(name), _mathml(function.slope(name))) for name in by]
+    return tuple(lines)
 
 
 def _partial(name: str) -> str:
@@ -59,9 +48,7 @@ def _partial(name: str) -> str:
 
 
 def _mathml(expr: Expr) -> str:
-    from sympy.printing.mathml import mathml
-
-    text = mathml(_to_sympy(expr), printer="presentation")
+    text = mathml(to_sympy(expr), printer="presentation")
     for old, new in _REPLACED.items():
         text = text.replace(old, new)
     return _math(_BEFORE_A_NAME.sub('<mspace width="0.17em"/>', text))
@@ -71,9 +58,7 @@ def _math(content: str) -> str:
     return f"<math><mrow>{content}</mrow></math>"
 
 
-def _to_sympy(expr: Expr) -> Any:
-    import sympy
-
+def to_sympy(expr: Expr) -> Any:
     done: dict[Expr, Any] = {}
     for part in postorder(expr):
         match part:
@@ -88,9 +73,7 @@ def _to_sympy(expr: Expr) -> Any:
 
 
 def _slope_of_rect(part: Call, done: dict[Expr, Any]) -> Any:
-    """`where(a < 0, 0, v)`, which is v times the derivative of rect at a; None for all else."""
-    import sympy
-
+    """`where(a < 0, 0, v)` as v times the derivative of rect at a; None for anything else."""
     if part.op != "where":
         return None
     condition, zero, value = part.args
@@ -102,22 +85,15 @@ def _slope_of_rect(part: Call, done: dict[Expr, Any]) -> Any:
 
 
 def _applied(op: str, args: list[Any]) -> Any:
-    import operator
-
-    import sympy
-
     if op in _NAMED:
         return sympy.Function(op)(*args)
     if op == "where":
         return sympy.Piecewise((args[1], args[0]), (args[2], True))
     native = OPS[op].sympy
     module, _, name = native.rpartition(".")
-    function: Callable[..., Any] = getattr(operator if module else sympy, name)
-    return function(*args)
+    return getattr(operator if module else sympy, name)(*args)
 
 
-def write_kept() -> None:
-    """Write `typeset.json` anew."""
-    written = {name: typeset(function) for name, function in catalogue.items()}
-    text = json.dumps(written, ensure_ascii=False, indent=1) + "\n"
-    Path(__file__).with_name(KEPT).write_text(text, "utf-8")
+if __name__ == "__main__":
+    formulas = {name: typeset(function) for name, function in catalogue.items()}
+    FILE.write_text(json.dumps(formulas, ensure_ascii=False, indent=1) + "\n", "utf-8")
