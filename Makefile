@@ -24,8 +24,8 @@ run: $(READY)  ## train F07 on MNIST with the paper's settings, and compare with
 test: static  ## run everything: style, types, imports, all tests
 	$(PYTEST)
 
-check: static  ## run style, types, imports and the quick tests of every part; under two minutes
-	$(PYTEST) -m "not slow"
+check: static  ## run style, types, imports and a quick selection of all tests: under two minutes
+	$(PYTEST) --quick
 
 fuzz: $(READY_DEV)  ## check 2,000 random formulas against an independent oracle; N=… and SEED=… choose others
 	$(BIN)/python -m tests.fuzz --count $(N) --seed $(SEED)

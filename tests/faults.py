@@ -4,13 +4,14 @@
     python -m tests.faults --list       # names, places and tests
     python -m tests.faults --only NAME
 
-A fault that no test catches means that a mistake like it would go unnoticed. Run this after a green `make test`:
-a test that fails anyway proves nothing.
+A fault that no test catches means that a mistake like it would go unnoticed. A test that also fails without
+the fault does not count.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -46,18 +47,23 @@ FAULTS = (
     # --- formulas ---
     Fault("cos-slope-sign", "formula", '"cos", "-sin(a)"', '"cos", "sin(a)"', "formula/test_ops.py"),
     Fault("quotient-slope-sign", "formula", '"-a/b**2"', '"a/b**2"', "formula/test_ops.py"),
-    Fault("relu-slope-at-zero", "formula", '"where(a <= 0, 0, 1)"', '"where(a < 0, 0, 1)"', "formula/test_derive.py"),
-    Fault("no-surrogate-slope", "formula", 'by_parameter=("1",)', "by_parameter=None", "formula/test_derive.py"),
-    Fault("catalogue-range", "formula", '{"p": (0.0, 0.2)}', '{"p": (0.0, 2.0)}', "formula/test_catalogue.py"),
+    Fault("relu-slope-at-zero", "formula", '"where(a <= 0, 0, 1)"', '"where(a < 0, 0, 1)"',
+          "formula/test_derive.py"),
+    Fault("no-surrogate-slope", "formula", 'by_parameter=("1",)', "by_parameter=None",
+          "formula/test_derive.py"),
+    Fault("catalogue-range", "formula", '{"p": (0.0, 0.2)}', '{"p": (0.0, 2.0)}',
+          "formula/test_catalogue.py"),
     Fault("parser-takes-keywords", "formula", "if node.keywords:", "if False:", "formula/test_parse.py"),
-    Fault("parser-without-limit", "formula", "count > MAX_NODES", "count > 99 * MAX_NODES", "formula/test_parse.py"),
+    Fault("parser-without-limit", "formula", "count > MAX_NODES", "count > 99 * MAX_NODES",
+          "formula/test_parse.py"),
     Fault("expands-and-cancels", "formula", "rank(rows) == len(powers)", "True", "formula/test_plan.py"),
     # --- kernels ---
     Fault("tile-one-short", "kernels", "min(TILE, stop - first)", "max(1, min(TILE, stop - first) - 1)",
           "kernels/test_cpu.py"),
     Fault("factor-dropped", "kernels", "total if part is ONE else v.mul(total, factor)", "total",
           "kernels/test_cpu.py"),
-    Fault("block-overwrites-sum", "kernels", "part += _summed(value, axes)", "part.copy_(_summed(value, axes))",
+    Fault("block-overwrites-sum", "kernels", "part += _summed(value, axes)",
+          "part.copy_(_summed(value, axes))",
           "kernels/test_reference.py"),
     Fault("constant-term-dropped", "kernels", "out += sides.g(plan.constant).sum(0)", "pass",
           "kernels/test_gemm.py"),
@@ -78,7 +84,8 @@ FAULTS = (
     Fault("worse-epoch-kept", "training", "if gain < 0:", "if gain < -1e9:", "training/test_fit.py"),
     Fault("flush-dropped", "training", "if now or time.monotonic()", "if time.monotonic()",
           "training/test_checkpoints.py training/test_resume.py"),
-    Fault("checkpoint-digest-unchecked", "training", "has_digest = int(version) > 1 or", "has_digest = False and",
+    Fault("checkpoint-digest-unchecked", "training", "has_digest = int(version) > 1 or",
+          "has_digest = False and",
           "training/test_damaged_checkpoints.py"),
     # --- data ---
     Fault("pixels-out-of-range", "data", "np.float32(255)", "np.float32(256)", "data/test_mnist.py"),
@@ -97,11 +104,13 @@ FAULTS = (
     # --- experiments ---
     Fault("claim-not-released", "experiments", "self._store.release(self._owner)", "pass",
           "experiments/grid/test_run.py"),
-    Fault("expired-claims-hold", "experiments", "AND until >= ?", "AND ? > 0", "experiments/grid/test_store.py"),
+    Fault("expired-claims-hold", "experiments", "AND until >= ?", "AND ? > 0",
+          "experiments/grid/test_store.py"),
     Fault("seconds-of-last-stage", "experiments", "outcome.seconds + sum(", "outcome.seconds + 0 * sum(",
           "experiments/paper/test_mnist.py experiments/grid/test_store.py"),
     # --- command line ---
-    Fault("list-splits-brackets", "cli", r'r",(?![^\[\(]*[\]\)])"', 'r","', "cli/test_app.py experiments/test_command.py"),
+    Fault("list-splits-brackets", "cli", r'r",(?![^\[\(]*[\]\)])"', 'r","',
+          "cli/test_app.py experiments/test_command.py"),
     Fault("accuracy-not-in-percent", "cli", "100 * float(np.mean(", "float(np.mean(", "cli/test_train.py"),
 )  # fmt: skip
 
@@ -119,44 +128,44 @@ def plant(fault: Fault, source: Path) -> bool:
     return True
 
 
+def run_tests(source: Path, tests: Sequence[str], *, without: Sequence[str] = ()) -> tuple[int, str]:
+    """Run tests up to the first failure: pytest's exit code, and the test that failed or its last line."""
+    environment = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory(prefix="ftnn-cache-") as cache:
+        options = ["-x", "-q", "-p", "no:xdist", "-o", f"cache_dir={cache}"]
+        options += [f"--deselect={test}" for test in without]
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *options, *tests],
+            env=environment, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS,
+        )  # fmt: skip
+        failures = Path(cache) / "v" / "cache" / "lastfailed"
+        if done.returncode == 1 and failures.exists():
+            return 1, next(iter(json.loads(failures.read_text("utf-8"))))
+    lines = done.stdout.strip().splitlines() or done.stderr.strip().splitlines() or [""]
+    return done.returncode, lines[-1]
+
+
 def verdict(fault: Fault) -> tuple[Verdict, str]:
-    """Whether a fault's tests catch it, and what pytest said last."""
+    """Whether a fault's tests catch it, and which test did."""
     with tempfile.TemporaryDirectory(prefix="ftnn-fault-") as folder:
         source = Path(folder) / "src"
         shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
         if not plant(fault, source):
-            return (
-                "NOT FOUND",
-                f"src/ftnn/{fault.package} does not have {fault.old!r} exactly once: update it",
-            )
-        environment = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
-        imported = [sys.executable, "-c", "import ftnn; print(ftnn.__file__)"]
-        origin = subprocess.run(imported, env=environment, cwd=ROOT, capture_output=True, text=True)
-        if not origin.stdout.startswith(str(source)):
-            return "BROKEN", (origin.stderr.strip() or origin.stdout.strip()).splitlines()[-1]
-        tests = [str(Path("tests") / name) for name in fault.tests.split()]
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-x",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:xdist",
-            *tests,
-        ]
+            return "NOT FOUND", f"{fault.old!r} is not in src/ftnn/{fault.package} exactly once: update it"
+        tests = [f"tests/{name}" for name in fault.tests.split()]
+        unrelated: list[str] = []
         try:
-            done = subprocess.run(
-                command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS
-            )
+            while True:
+                code, result = run_tests(source, tests, without=unrelated)
+                if code < 0:
+                    return "caught", f"the test process died of signal {-code}"
+                if code != 1:  # 0: all passed. Others, such as an error while collecting: the patch is wrong.
+                    return "BROKEN" if code else "MISSED", result
+                if run_tests(ROOT / "src", [result])[0] == 0:
+                    return "caught", result
+                unrelated.append(result)  # it fails without the fault too
         except subprocess.TimeoutExpired:
             return "BROKEN", f"the tests took more than {SECONDS} seconds"
-    lines = done.stdout.strip().splitlines() or [done.stderr.strip()]
-    failed = next((line for line in reversed(lines) if line.startswith("FAILED")), lines[-1])
-    # 1: tests failed. Anything else, such as an error while collecting, is the patch's own mistake.
-    return {0: "MISSED", 1: "caught"}.get(done.returncode, "BROKEN"), failed[:160]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
