@@ -1,7 +1,7 @@
 """Classify points with conic boundaries: F20 is p²·(x - q)²·u, so each unit defines one conic.
 
-A unit's sum over both inputs, ±p²(x - a)² ± q²(y - b)² + bias, is zero on an ellipse or a hyperbola. Two units
-can separate the region between two ellipses. A linear layer of the same size has straight boundaries.
+A unit's sum over both inputs, ±p²(x - a)² ± q²(y - b)² + bias, is zero on an ellipse or a hyperbola. Two
+units can separate the region between two ellipses. A linear layer of the same size has straight boundaries.
 """
 
 import json

@@ -1,6 +1,7 @@
 """A physics-informed network: solve u'' = f on [0, 1] with u(0) = u(1) = 0, using second derivatives.
 
-f = -π² sin(πx) + 9π² · 0.3 · -sin(3πx), so the solution is u = sin(πx) + 0.3 sin(3πx). Training never sees it.
+f = -π² sin(πx) + 9π² · 0.3 · -sin(3πx), so the solution is u = sin(πx) + 0.3 sin(3πx).
+Training never sees it.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A `Transfer` layer in a skorch net, used as a scikit-learn estimator in a pipeline with cross-validation."""
+"""A `Transfer` layer in a skorch net, as a scikit-learn estimator in a pipeline with cross-validation."""
 
 import json
 

@@ -1,7 +1,7 @@
 """A time series with `Memory`: recall the input from three steps ago.
 
-Every connection of a memory layer keeps its own previous value, tanh(p*x + q*C + r). The inputs are noise, so a
-network without memory can do no better than predict the mean.
+Every connection of a memory layer keeps its own previous value, tanh(p*x + q*C + r). The inputs are noise, so
+a network without memory can do no better than predict the mean.
 """
 
 import json

@@ -115,16 +115,19 @@ FAULTS = (
 )  # fmt: skip
 
 
+def places(fault: Fault, source: Path) -> list[Path]:
+    """The files with the fault's old text, once for each time that it occurs."""
+    package = source / "ftnn" / fault.package
+    files = [package] if package.is_file() else sorted(package.rglob("*.py"))
+    return [file for file in files for _ in range(file.read_text("utf-8").count(fault.old))]
+
+
 def plant(fault: Fault, source: Path) -> bool:
     """Patch the copy of the source in `source`; False if the old text does not occur exactly once."""
-    place = source / "ftnn" / fault.package
-    files = [place] if place.is_file() else sorted(place.rglob("*.py"))
-    texts = {file: file.read_text("utf-8") for file in files}
-    if sum(text.count(fault.old) for text in texts.values()) != 1:
+    files = places(fault, source)
+    if len(files) != 1:
         return False
-    for file, text in texts.items():
-        if fault.old in text:
-            file.write_text(text.replace(fault.old, fault.new), "utf-8")
+    files[0].write_text(files[0].read_text("utf-8").replace(fault.old, fault.new), "utf-8")
     return True
 
 
