@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run test check faults fuzz digests static format tables docs dist clean
+.PHONY: help run test check quick faults fuzz digests static format tables docs dist clean
 
 PYTHON ?= python3
 ifeq ($(OS),Windows_NT)
@@ -24,13 +24,16 @@ run: $(READY)  ## train F07 on MNIST with the paper's settings, and compare with
 test: static  ## run everything: style, types, imports, all tests
 	$(PYTEST)
 
-check: static  ## run style, types, imports and a quick selection of all tests: under two minutes
+check: $(READY_DEV)  ## run style, types, imports and a quick selection of all tests: under two minutes
+	$(MAKE) --no-print-directory -j2 static quick
+
+quick: $(READY_DEV)
 	$(PYTEST) --quick
 
 fuzz: $(READY_DEV)  ## check 2,000 random formulas against an independent oracle; N=… and SEED=… choose others
 	$(BIN)/python -m tests.fuzz --count $(N) --seed $(SEED)
 
-faults: $(READY_DEV)  ## plant 30 faults in a copy of the source, and check that the tests catch each
+faults: $(READY_DEV)  ## plant faults in copies of the source, and check that the tests catch each
 	$(BIN)/python -m tests.faults
 
 digests: $(READY_DEV)  ## check that results are still the same, bit for bit; takes some minutes

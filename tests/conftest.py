@@ -9,7 +9,7 @@ from hypothesis import settings
 settings.register_profile("ftnn", derandomize=True, deadline=None, database=None)
 settings.load_profile("ftnn")
 
-QUICK_CASES = 4
+QUICK_CASES = 2
 """How many cases of a parametrised test `--quick` runs."""
 
 
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def spread(cases: list[pytest.Item]) -> list[pytest.Item]:
-    """At most `QUICK_CASES` of the cases: the first, the last, and some evenly spaced between them."""
+    """At most `QUICK_CASES` of the cases: the first, the last, and evenly spaced ones between them."""
     if len(cases) <= QUICK_CASES:
         return cases
     step = (len(cases) - 1) / (QUICK_CASES - 1)

@@ -110,6 +110,7 @@ def test_formulas_in_either_form(folder: Path):
     assert len(document(folder, "--sympy")["outputs"]) == 2
 
 
+@pytest.mark.slow
 def test_the_pruned_model_answers_the_same(folder: Path, table: Path, tmp_path: Path):
     small = tmp_path / "small.safetensors"
     assert document(folder, "--prune", small)["written"] == [str(small)]
@@ -137,6 +138,7 @@ def test_a_narrow_screen_gets_a_line_for_each_number(folder: Path, table: Path):
     assert len(lines) == 1 + 8
 
 
+@pytest.mark.slow
 def test_mnist_and_models_saved_from_python(tmp_path: Path):
     ftnn.save(Network(784, [3], 10, "F09"), tmp_path / "m")
     found = document(tmp_path / "m", "--data", "mnist")

@@ -26,7 +26,7 @@ edit by hand. Versions: {versions}.
 """
 
 ABOUT = """\
-- **eager**: forward and backward in float64 and float32 with `backend="auto"`, compared with NumPy in float64.
+- **eager**: forward and backward in float64 and float32 with `backend="auto"`; compared with NumPy, float64.
 - **compile**: `torch.compile(fullgraph=True, dynamic=True)` with Inductor, forward and backward, for `"auto"`
   and `"reference"`, with one graph for all batch sizes. `Network` and `Partial` compile as well. `Memory` is
   unrolled over time, so each sequence length is compiled separately.

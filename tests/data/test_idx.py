@@ -141,6 +141,7 @@ def test_one_byte_more_than_promised_is_read_and_no_further():
     assert stream.taken == len(GOOD) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".gz", ".xz"])
 def test_a_decompression_bomb_is_not_unpacked(tmp_path: Path, suffix: str):
     bomb = write(tmp_path / f"x{suffix}", PACKERS[suffix](GOOD + bytes(100_000_000)))

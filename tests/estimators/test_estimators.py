@@ -74,6 +74,7 @@ def test_predictions_are_the_networks_in_the_targets_own_scale():
     assert found.predict(x).dtype == np.float64
 
 
+@pytest.mark.slow
 def test_targets_of_any_size_are_learned_alike():
     x, y = diabetes()
     wanted = regressor(dtype="float64").fit(x, y).predict(x)
@@ -127,6 +128,7 @@ def test_without_hidden_layers_they_are_linear_models():
     np.testing.assert_allclose(found.predict_proba(x), wanted, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["layerwise", "joint"])
 def test_both_engines_give_the_same_predictions(solver: Any):
     x, y = iris()
@@ -136,6 +138,7 @@ def test_both_engines_give_the_same_predictions(solver: Any):
     np.testing.assert_allclose(one.predict_proba(x), other.predict_proba(x), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_momentum_and_weight_decay_do_something():
     x, y = iris()
     given: Any = {"solver": "joint", "gamma": -4, "epochs": 20}

@@ -166,6 +166,7 @@ def test_it_tells_how_it_goes_if_asked():
 # --- how well ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("load", "least"), [(load_iris, 0.94), (load_wine, 0.96), (load_breast_cancer, 0.96), (load_digits, 0.96)]
 )
@@ -189,6 +190,7 @@ def test_regressing_well_by_default():
 # --- the names ---
 
 
+@pytest.mark.slow
 def test_scikit_learn_is_loaded_only_when_it_is_needed():
     program = (
         "import sys, ftnn\n"

@@ -104,6 +104,7 @@ def test_a_formula_is_written_or_refused_and_nothing_else(name: str):
     assert function == Function(LONG[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [QUOTIENTS, DEEP])
 def test_what_is_too_large_for_sympy_says_so(text: str):
     function = Function(text)
@@ -141,6 +142,7 @@ def test_a_long_sum_is_not_deep():
     assert Function(text).latex().count("+") == 98
 
 
+@pytest.mark.slow
 def test_what_was_not_looked_at_is_said():
     found = Function(DEEP).explain()
     assert found.unseen > 0
@@ -228,6 +230,7 @@ def test_too_many_kinds_are_refused():
         Mixed([f"p*sin({n}*x)" for n in range(250)])
 
 
+@pytest.mark.slow
 def test_as_many_kinds_as_are_allowed_can_be_trained():
     mixed = Mixed([f"p*sin({n + 1}*x)" for n in range(100)])
     assert str(mixed.function.explain()).startswith("F(x) ")

@@ -160,6 +160,7 @@ def test_ranges_and_constants_are_part_of_what_it_is():
     assert f != "p*x*u"
 
 
+@pytest.mark.slow
 @given(expressions, st.floats(-1e6, 1e6), st.floats(0, 10))
 def test_any_function_comes_back_from_its_repr_and_its_pickle(expr: Expr, low: float, width: float):
     f = Function(f"slope*x + ({to_text(expr)})", init={"slope": (low, low + width)})

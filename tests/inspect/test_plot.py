@@ -77,6 +77,7 @@ def test_it_draws_into_axes_that_are_given_and_into_mixed_and_partial_layers():
     assert [str(t.get_label())[:6] for t in right.lines if "←" in str(t.get_label())] == ["1 ← 2:"]
 
 
+@pytest.mark.slow
 def test_no_window_and_no_global_state():
     program = "import ftnn, sys; ftnn.inspect.plot(ftnn.nn.Transfer(2, 2, 'F12')); "
     program += "assert 'matplotlib' in sys.modules and 'matplotlib.pyplot' not in sys.modules"

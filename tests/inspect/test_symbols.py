@@ -62,6 +62,7 @@ def from_source(net: nn.Module) -> Any:
     return namespace["network"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", ["logistic", "relu", "tanh"])
 def test_depth_activations_and_several_outputs(activation: Any):
     torch.manual_seed(0)
