@@ -103,7 +103,7 @@ FAULTS = (
           "estimators/test_stopping.py"),
     # --- experiments ---
     Fault("claim-not-released", "experiments", "self._store.release(self._owner)", "pass",
-          "experiments/grid/test_run.py"),
+          "experiments/grid/test_claims.py"),
     Fault("expired-claims-hold", "experiments", "AND until >= ?", "AND ? > 0",
           "experiments/grid/test_store.py"),
     Fault("seconds-of-last-stage", "experiments", "outcome.seconds + sum(", "outcome.seconds + 0 * sum(",
