@@ -202,6 +202,7 @@ class TestLostWorkers:
 
 
 class TestProcesses:
+    @pytest.mark.slow
     def test_two_give_what_one_gives(self, store: Store, tmp_path: Path) -> None:
         tasks = [cell(name, depth).task() for name in ("F03", "F12") for depth in (1, 2)]
         run(tasks, store, LocalExecutor(2), Quiet())
@@ -215,6 +216,7 @@ class TestProcesses:
                 assert mine.keys() == its.keys()
                 assert all(np.array_equal(mine[name], its[name]) for name in mine)
 
+    @pytest.mark.slow
     def test_one_that_is_killed_is_replaced(self, store: Store) -> None:
         watcher = Quiet()
         executor = LocalExecutor(1)

@@ -222,6 +222,7 @@ print(json.dumps(executor.ran))
 """
 
 
+@pytest.mark.slow
 def test_a_thousand_cells_from_four_processes(tmp_path: Path) -> None:
     """None is lost, none is run twice."""
     from tests.experiments.many import cells

@@ -205,6 +205,7 @@ def test_rates_are_counted_at_once_and_judged_when_all_are_there(store: Store):
 # --- the whole ---
 
 
+@pytest.mark.slow
 def test_the_whole_grid_makes_one_page_and_reads_few_parameters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
