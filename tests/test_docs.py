@@ -29,11 +29,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_site_has_a_page_for_each_document(site: Path):
     for page in PAGES:
         assert (site / page.relative_to(ROOT / "docs")).with_suffix(".html").is_file()
 
 
+@pytest.mark.slow
 def test_the_site_loads_nothing_from_other_hosts(site: Path):
     loaded = re.compile(
         r"<(?:script|img|iframe|link(?![^>]*rel=\"?canonical))[^>]*(?:src|href)=\"?(?:https?:)?//"
@@ -44,6 +46,7 @@ def test_the_site_loads_nothing_from_other_hosts(site: Path):
         assert not re.search(r"url\([\"']?(https?:)?//", style.read_text("utf-8")), style
 
 
+@pytest.mark.slow
 def test_figures_and_equations_are_part_of_the_page(site: Path):
     paper = (site / "paper.html").read_text("utf-8")
     assert paper.count('<svg xmlns="http://www.w3.org/2000/svg" viewBox') >= 3
@@ -51,6 +54,7 @@ def test_figures_and_equations_are_part_of_the_page(site: Path):
     assert "--8&lt;--" not in paper
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT / "docs")))
 def test_every_python_block_of_a_page_prints_what_the_page_says(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,6 +12,7 @@ from tests.documents import README, blocks, run
 TEXT = README.read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_every_python_block_of_the_readme_prints_what_the_readme_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
