@@ -24,8 +24,8 @@ run: $(READY)  ## train F07 on MNIST with the paper's settings, and compare with
 test: static  ## run everything: style, types, imports, all tests
 	$(PYTEST)
 
-check: $(READY_DEV)  ## run style, types, imports and a quick selection of all tests: under two minutes
-	$(MAKE) --no-print-directory -j2 static quick
+check: $(READY_DEV)  ## run style, types of src, imports and a quick selection of all tests: under two minutes
+	$(MAKE) --no-print-directory -j2 static TYPES=src quick
 
 quick: $(READY_DEV)
 	$(PYTEST) --quick
@@ -42,7 +42,7 @@ digests: $(READY_DEV)  ## check that results are still the same, bit for bit; ta
 static: $(READY_DEV)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/basedpyright
+	$(BIN)/basedpyright $(TYPES)
 	$(BIN)/lint-imports
 
 format: $(READY_DEV)  ## format the code with ruff

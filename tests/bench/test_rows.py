@@ -63,6 +63,7 @@ TIMED: dict[str, tuple[Callable[[], list[Row]], set[str], str | None, int]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TIMED)
 def test_a_workload_times_every_system_at_every_task(name: str):
     make, systems, yardstick, tasks = TIMED[name]
@@ -99,6 +100,7 @@ def test_rows_become_json_with_the_five_keys_first(name: str):
         assert None not in [value for key, value in content.items() if key not in FIRST]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["A", "B", "C", "E"])
 def test_the_number_of_threads_is_as_it_was(name: str):
     make: Any = TIMED[name][0]

@@ -46,6 +46,7 @@ def slopes(module: nn.Module, out: Tensor) -> tuple[Tensor, ...]:
 # ---- torch.compile
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_layer_is_one_graph_for_a_batch_size_marked_dynamic(layer: str, backend: Backend):
@@ -75,6 +76,7 @@ def test_inductor_compiles_them(layer: str):
     close(slopes(module, out), slopes(module, expected))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("through_time", [False, True])
 def test_a_memory_goes_on_from_its_state_in_compiled_code(through_time: bool):
     torch.compiler.reset()
@@ -105,6 +107,7 @@ def test_the_decree_of_rect_ada_is_kept_in_compiled_and_transformed_code():
     close(grad(total)(layer.theta["p"].detach()), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_transforms_may_stand_inside_of_what_is_compiled(backend: Backend):
     torch.compiler.reset()
@@ -119,6 +122,7 @@ def test_transforms_may_stand_inside_of_what_is_compiled(backend: Backend):
     close(torch.compile(each, fullgraph=True, backend="aot_eager")(rows()), each(rows()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["transfer", "transfer/0,1,2,3", "transfer/1/0,2,4"])
 def test_the_operator_of_compiled_code_is_one_as_torch_wants_it(path: str):
     found = contraction(program_of(*signature(catalogue["F12"])), path)
@@ -139,6 +143,7 @@ def test_an_exported_layer_has_none_of_our_operators(layer: str, backend: Backen
     close(program.module()(rows(9)), module(rows(9)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", ["transfer", "network"])
 def test_strictly_exported_it_has_none_once_it_is_decomposed(layer: str):
     torch.compiler.reset()
