@@ -1,7 +1,7 @@
-"""Two-dimensional classes with conic boundaries: F20 is p²·(x - q)²·u, so one unit draws one conic.
+"""Classify points with conic boundaries: F20 is p²·(x - q)²·u, so each unit defines one conic.
 
-A unit's sum over both inputs, ±p²(x - a)² ± q²(y - b)² + bias, is zero on an ellipse or a hyperbola, and two
-units tell what lies between two of them. A linear layer of that size has straight boundaries.
+A unit's sum over both inputs, ±p²(x - a)² ± q²(y - b)² + bias, is zero on an ellipse or a hyperbola. Two
+units can separate the region between two ellipses. A linear layer of the same size has straight boundaries.
 """
 
 import json
@@ -22,7 +22,7 @@ def rings(count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def accuracy(first: nn.Module) -> float:
-    """The accuracy on new points of two hidden units under a linear layer, trained on 2000."""
+    """Train two hidden units and a linear layer on 2000 points; return the accuracy on new points."""
     net = nn.Sequential(first, nn.Tanh(), nn.Linear(2, 2))
     optimiser = torch.optim.Adam(net.parameters(), lr=0.03)
     x, y = rings(2000, seed=1)
@@ -35,6 +35,6 @@ def accuracy(first: nn.Module) -> float:
 
 
 torch.manual_seed(0)
-# F20 with u = 1 throughout, since both boundaries are ellipses, and wider ranges to start from.
+# F20 with u = 1, because both boundaries are ellipses, and with wider initial ranges.
 wide = ftnn.Function("p**2*(x - q)**2*u", init={"p": (0.5, 1.5), "q": (-0.5, 0.5)}, constants={"u": (1.0,)})
 print(json.dumps({"conic": accuracy(ftnn.nn.Transfer(2, 2, wide)), "linear": accuracy(nn.Linear(2, 2))}))

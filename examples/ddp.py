@@ -1,7 +1,7 @@
-"""Several processes train one network: `torchrun --nproc-per-node 2 examples/ddp.py`.
+"""Train one network in several processes: `torchrun --nproc-per-node 2 examples/ddp.py`.
 
-Each process takes its share of every batch; DistributedDataParallel averages the gradients over gloo. The
-parameters come out as if one process had trained on the joint batches, which the first process checks.
+Each process takes its share of every batch, and DistributedDataParallel averages the gradients over gloo. The
+first process checks that the parameters match those of a single process trained on the joint batches.
 """
 
 import copy
@@ -18,7 +18,7 @@ STEPS, BATCH = 20, 32
 
 
 def joint_batch(step: int) -> tuple[Tensor, Tensor]:
-    """The same on every process: inputs (BATCH, 4) and what to learn of them, (BATCH, 1)."""
+    """Inputs (BATCH, 4) and targets (BATCH, 1), the same in every process."""
     x = torch.randn(BATCH, 4, generator=torch.Generator().manual_seed(step), dtype=torch.float64)
     return x, torch.sin(x).sum(1, keepdim=True)
 
@@ -37,9 +37,8 @@ dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
 assert BATCH % size == 0, f"{size} processes cannot share batches of {BATCH} equally"
 
-torch.manual_seed(
-    rank
-)  # they begin apart, and DDP gives all of them the first one's parameters and constants
+# Processes start with different parameters; DDP copies those of the first one to the others, constants too.
+torch.manual_seed(rank)
 net = ftnn.nn.Network(4, [16, 16], 1, function=["F12", "F07"], activation="tanh", dtype=torch.float64)
 parallel = DistributedDataParallel(net)
 alone = copy.deepcopy(net)

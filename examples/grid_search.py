@@ -1,4 +1,4 @@
-"""Which function suits the data? scikit-learn's GridSearchCV over formulas and activations."""
+"""Find the function that suits the data, with scikit-learn's GridSearchCV over formulas and activations."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A `Transfer` layer in a LightningModule: nothing special is needed, it is an `nn.Module` like any other."""
+"""A `Transfer` layer in a LightningModule: it is an ordinary `nn.Module`, so nothing special is needed."""
 
 import json
 import logging

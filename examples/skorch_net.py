@@ -1,4 +1,4 @@
-"""A `Transfer` layer in a skorch net, which is a scikit-learn estimator: scaled, cross-validated, cloned."""
+"""A `Transfer` layer in a skorch net, as a scikit-learn estimator in a pipeline with cross-validation."""
 
 import json
 

@@ -1,7 +1,7 @@
-"""A time series with `Memory`: tell what came three steps ago, of which the present says nothing.
+"""A time series with `Memory`: recall the input from three steps ago.
 
-Every connection of a memory layer keeps its own previous value, tanh(p*x + q*C + r); a network without memory
-can do no better than the mean.
+Every connection of a memory layer keeps its own previous value, tanh(p*x + q*C + r). The inputs are noise, so
+a network without memory can do no better than predict the mean.
 """
 
 import json
@@ -15,7 +15,7 @@ DELAY = 3
 
 
 def series(batch: int, time: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Noise, (time, batch, 1), and the same DELAY steps later."""
+    """Noise of shape (time, batch, 1), and the same noise delayed by DELAY steps."""
     x = torch.rand(time, batch, 1, generator=torch.Generator().manual_seed(seed)) * 2 - 1
     return x, torch.cat([torch.zeros(DELAY, batch, 1), x[:-DELAY]])
 
@@ -35,9 +35,9 @@ for _ in range(300):
 
 with torch.no_grad():
     x, y = series(batch=64, time=20, seed=2)
-    # In two pieces: the state carries over.
+    # Process the sequence in two parts; the state carries over.
     first, state = memory(x[:10])
     second, _ = memory(x[10:], state)
-    found = read(torch.cat([first, second]))
-    explained = 1 - float((found - y)[DELAY:].square().mean() / y[DELAY:].var())
+    recalled = read(torch.cat([first, second]))
+    explained = 1 - float((recalled - y)[DELAY:].square().mean() / y[DELAY:].var())
 print(json.dumps({"explained_variance": explained}))

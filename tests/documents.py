@@ -1,4 +1,4 @@
-"""Documents whose code runs: Python blocks of Markdown, and what a text block behind one says it prints."""
+"""Runs the Python blocks of Markdown documents, and compares their output with the text blocks below them."""
 
 import contextlib
 import io
@@ -14,24 +14,24 @@ _BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.DOTA
 
 
 def blocks(text: str) -> list[tuple[str, str | None]]:
-    """Each Python block, and what a text block right behind it says that it prints."""
+    """Each Python block, with the text block right below it, if there is one."""
     return [(code, printed or None) for code, printed in _BLOCK.findall(text)]
 
 
 def run(path: Path) -> None:
     """Run a document's blocks from top to bottom, as one script; each must print what the document says."""
     text = path.read_text("utf-8")
-    found = blocks(text)
-    assert len(found) == text.count("```python"), "a Python block begins and ends at the margin"
-    assert text.count("```text") == sum(printed is not None for _, printed in found), (
-        "a text block stands right behind code"
+    script = blocks(text)
+    assert len(script) == text.count("```python"), "a Python block must start and end at the margin"
+    assert text.count("```text") == sum(printed is not None for _, printed in script), (
+        "a text block must be right below a Python block"
     )
     namespace: dict[str, object] = {"__name__": "__main__"}
     threads = torch.get_num_threads()
     torch.manual_seed(0)
-    torch.set_num_threads(1)  # for small steps the quickest, beside other tests
+    torch.set_num_threads(1)  # fastest for small steps while other tests run
     try:
-        for code, expected in found:
+        for code, expected in script:
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
                 exec(compile(code, path.name, "exec"), namespace)

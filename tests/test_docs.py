@@ -1,4 +1,4 @@
-"""The documentation is true: it is built without a warning, its code runs, and it names what there is."""
+"""The documentation builds without warnings, its code runs, and the names and commands in it exist."""
 
 import importlib
 import re
@@ -20,21 +20,23 @@ LANGUAGE = ROOT / "docs" / "formulas.md"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site as MkDocs makes it; strict: a broken link or a missing docstring target is an error."""
+    """The built site; strict: a broken link or a missing docstring target is an error."""
     folder = tmp_path_factory.mktemp("site")
-    # Not --quiet: a warning that is not logged is not counted.
+    # Not --quiet: MkDocs counts only warnings that it logs.
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return folder
 
 
+@pytest.mark.slow
 def test_the_site_has_a_page_for_each_document(site: Path):
     for page in PAGES:
         assert (site / page.relative_to(ROOT / "docs")).with_suffix(".html").is_file()
 
 
-def test_the_site_loads_nothing_from_elsewhere(site: Path):
+@pytest.mark.slow
+def test_the_site_loads_nothing_from_other_hosts(site: Path):
     loaded = re.compile(
         r"<(?:script|img|iframe|link(?![^>]*rel=\"?canonical))[^>]*(?:src|href)=\"?(?:https?:)?//"
     )
@@ -44,25 +46,27 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path):
         assert not re.search(r"url\([\"']?(https?:)?//", style.read_text("utf-8")), style
 
 
-def test_figures_and_equations_are_in_the_page(site: Path):
+@pytest.mark.slow
+def test_figures_and_equations_are_part_of_the_page(site: Path):
     paper = (site / "paper.html").read_text("utf-8")
     assert paper.count('<svg xmlns="http://www.w3.org/2000/svg" viewBox') >= 3
     assert paper.count("<math") == (ROOT / "docs" / "paper.md").read_text("utf-8").count("```math")
     assert "--8&lt;--" not in paper
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT / "docs")))
-def test_every_block_runs_and_prints_what_it_says(
+def test_every_python_block_of_a_page_prints_what_the_page_says(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     if not blocks(page.read_text("utf-8")):
         assert "```python" not in page.read_text("utf-8")
         return
-    monkeypatch.chdir(tmp_path)  # where it saves what it saves
+    monkeypatch.chdir(tmp_path)  # blocks save files
     run(page)
 
 
-def test_python_that_is_not_run_is_for_a_gpu():
+def test_only_python_for_a_gpu_is_not_run():
     kinds = {
         page.name: set(re.findall(r"^```(\w+)", page.read_text("utf-8"), re.MULTILINE)) for page in PAGES
     }
@@ -71,19 +75,19 @@ def test_python_that_is_not_run_is_for_a_gpu():
 
 
 def row(op: Op) -> str:
-    """The operation as the table of the formula language has it."""
+    """An operation's row in the table of the formula language."""
     arguments = "abc"[: op.arity]
     if op.is_callable:
-        written = f"{op.name}({', '.join(arguments)})"
+        usage = f"{op.name}({', '.join(arguments)})"
     else:
-        written = f" {op.symbol} ".join(arguments) if op.arity == 2 else f"{op.symbol}{arguments}"
+        usage = f" {op.symbol} ".join(arguments) if op.arity == 2 else f"{op.symbol}{arguments}"
     slopes = "none: a condition" if op.is_comparison else ", ".join(f"`{rule}`" for rule in op.derivative)
     notes = [op.about] if op.about else []
     if op.singular:
         notes.append(f"not finite where `{op.singular}` is 0")
     if op.jump:
         notes.append(f"jumps where `{op.jump}` is 0")
-    return f"| `{written}` | {slopes} | {'; '.join(notes)} |"
+    return f"| `{usage}` | {slopes} | {'; '.join(notes)} |"
 
 
 def test_the_formula_language_has_every_operation_of_the_table():
@@ -93,7 +97,7 @@ def test_the_formula_language_has_every_operation_of_the_table():
     assert rows == [row(op) for op in OPS.values()]
 
 
-def test_every_public_name_that_is_mentioned_exists():
+def test_every_public_name_in_the_documentation_exists():
     for page in PAGES:
         text = page.read_text("utf-8")
         for dotted in set(
@@ -107,23 +111,23 @@ def test_every_public_name_that_is_mentioned_exists():
 
 
 def commands() -> list[tuple[str, str]]:
-    """Each `ftnn …` of a console block, with the document that it stands in."""
-    found: list[tuple[str, str]] = []
+    """Each `ftnn …` command in a console block, with the name of its document."""
+    shown: list[tuple[str, str]] = []
     for page in (README, ROOT / "CONTRIBUTING.md", *PAGES):
         fenced = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
         lines = [line for kind, block in fenced if kind in ("", "console") for line in block.splitlines()]
-        found += [(page.name, line) for line in lines if line.startswith("ftnn ")]
-    return found
+        shown += [(page.name, line) for line in lines if line.startswith("ftnn ")]
+    return shown
 
 
-def test_there_are_commands_to_check():
+def test_the_documentation_has_commands_to_check():
     assert len(commands()) > 30
 
 
 @pytest.mark.parametrize(("page", "line"), commands())
-def test_a_command_that_is_shown_can_be_given(page: str, line: str):
+def test_every_command_in_the_documentation_is_valid(page: str, line: str):
     _, *arguments = shlex.split(line.split(" > ")[0], comments=True)
     command: Any = typer.main.get_command(app)
     while hasattr(command, "commands"):
         command = command.commands[arguments.pop(0)]
-    command.make_context(line, arguments)  # raises a usage error for what the command does not take
+    command.make_context(line, arguments)  # raises a usage error for unknown arguments

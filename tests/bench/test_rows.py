@@ -61,6 +61,7 @@ TIMED: dict[str, tuple[Callable[[], list[Row]], set[str], str | None, int]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TIMED)
 def test_a_workload_times_every_system_on_every_task(name: str):
     make, systems, yardstick, tasks = TIMED[name]
@@ -97,6 +98,7 @@ def test_json_rows_start_with_the_five_main_keys(name: str):
         assert None not in [value for key, value in content.items() if key not in FIRST]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["A", "B", "C", "E"])
 def test_a_workload_restores_the_number_of_threads(name: str):
     make: Any = TIMED[name][0]

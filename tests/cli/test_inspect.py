@@ -110,6 +110,7 @@ def test_formulas_are_printed_as_sympy_or_latex(folder: Path):
     assert len(document(folder, "--sympy")["outputs"]) == 2
 
 
+@pytest.mark.slow
 def test_the_pruned_model_gives_the_same_predictions(folder: Path, table: Path, tmp_path: Path):
     small = tmp_path / "small.safetensors"
     assert document(folder, "--prune", small)["written"] == [str(small)]
@@ -137,6 +138,7 @@ def test_on_a_narrow_terminal_each_number_has_its_own_line(folder: Path, table: 
     assert len(lines) == 1 + 8
 
 
+@pytest.mark.slow
 def test_a_model_saved_from_python_is_inspected_on_mnist(tmp_path: Path):
     ftnn.save(Network(784, [3], 10, "F09"), tmp_path / "m")
     result = document(tmp_path / "m", "--data", "mnist")

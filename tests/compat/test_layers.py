@@ -46,6 +46,7 @@ def slopes(module: nn.Module, out: Tensor) -> tuple[Tensor, ...]:
 # ---- torch.compile
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_layer_compiles_to_one_graph_for_a_dynamic_batch_size(layer: str, backend: Backend):
@@ -75,6 +76,7 @@ def test_inductor_compiles_networks_and_partial_layers(layer: str):
     close(slopes(module, out), slopes(module, expected))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("through_time", [False, True])
 def test_compiled_memory_continues_from_its_state(through_time: bool):
     torch.compiler.reset()
@@ -105,6 +107,7 @@ def test_the_surrogate_gradient_of_rect_ada_works_in_compiled_and_transformed_co
     close(grad(total)(layer.theta["p"].detach()), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_transforms_work_inside_compiled_code(backend: Backend):
     torch.compiler.reset()
@@ -119,6 +122,7 @@ def test_transforms_work_inside_compiled_code(backend: Backend):
     close(torch.compile(each, fullgraph=True, backend="aot_eager")(rows()), each(rows()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["transfer", "transfer/0,1,2,3", "transfer/1/0,2,4"])
 def test_the_contract_operator_passes_opcheck(path: str):
     contracted = contraction(program_of(*signature(catalogue["F12"])), path)
@@ -140,6 +144,7 @@ def test_an_exported_layer_has_no_custom_operators(layer: str, backend: Backend)
     close(program.module()(rows(9)), module(rows(9)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", ["transfer", "network"])
 def test_a_strictly_exported_layer_has_no_custom_operators_after_decomposition(layer: str):
     torch.compiler.reset()

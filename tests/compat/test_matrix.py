@@ -23,6 +23,7 @@ def test_every_function_passes_the_check(column: str):
     assert failures(column) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_function_compiles_to_one_graph_for_all_batch_sizes(name: str):
     checks.compiled(name)

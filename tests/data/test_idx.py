@@ -141,6 +141,7 @@ def test_at_most_one_byte_beyond_the_promised_size_is_read():
     assert stream.count == len(GOOD) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".gz", ".xz"])
 def test_a_decompression_bomb_is_not_decompressed(tmp_path: Path, suffix: str):
     bomb = write(tmp_path / f"x{suffix}", PACKERS[suffix](GOOD + bytes(100_000_000)))

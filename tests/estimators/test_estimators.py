@@ -74,6 +74,7 @@ def test_predictions_are_scaled_back_to_the_targets():
     assert model.predict(x).dtype == np.float64
 
 
+@pytest.mark.slow
 def test_the_scale_of_the_targets_does_not_matter():
     x, y = diabetes()
     expected = regressor(dtype="float64").fit(x, y).predict(x)
@@ -132,6 +133,7 @@ def test_without_hidden_layers_estimators_are_linear_models():
     np.testing.assert_allclose(model.predict_proba(x), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["layerwise", "joint"])
 def test_both_engines_give_the_same_predictions(solver: Any):
     x, y = iris()
@@ -141,6 +143,7 @@ def test_both_engines_give_the_same_predictions(solver: Any):
     np.testing.assert_allclose(one.predict_proba(x), other.predict_proba(x), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_momentum_and_weight_decay_have_an_effect():
     x, y = iris()
     settings: Any = {"solver": "joint", "gamma": -4, "epochs": 20}

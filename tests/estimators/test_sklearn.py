@@ -166,6 +166,7 @@ def test_verbose_training_prints_progress():
 # --- how well ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("load", "least"), [(load_iris, 0.94), (load_wine, 0.96), (load_breast_cancer, 0.96), (load_digits, 0.96)]
 )
@@ -189,6 +190,7 @@ def test_the_default_regressor_is_accurate():
 # --- the names ---
 
 
+@pytest.mark.slow
 def test_scikit_learn_is_loaded_only_when_needed():
     program = (
         "import sys, ftnn\n"

@@ -103,6 +103,7 @@ def test_printing_a_formula_works_or_raises_ftnn_error(name: str):
     assert function == Function(LONG[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [QUOTIENTS, DEEP])
 def test_an_expression_too_large_for_sympy_is_reported(text: str):
     function = Function(text)
@@ -137,6 +138,7 @@ def test_a_long_sum_does_not_count_as_deep():
     assert Function(text).latex().count("+") == 98
 
 
+@pytest.mark.slow
 def test_the_explanation_counts_unchecked_places():
     explanation = Function(DEEP).explain()
     assert explanation.unseen > 0
@@ -224,6 +226,7 @@ def test_too_many_kinds_are_refused():
         Mixed([f"p*sin({n}*x)" for n in range(250)])
 
 
+@pytest.mark.slow
 def test_the_largest_number_of_kinds_can_be_trained():
     mixed = Mixed([f"p*sin({n + 1}*x)" for n in range(100)])
     assert str(mixed.function.explain()).startswith("F(x) ")

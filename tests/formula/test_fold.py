@@ -143,6 +143,7 @@ def _grown(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.recursive(_leaves, _grown, max_leaves=8))
 def test_folding_keeps_every_value_of_random_formulas(expr: Expr):

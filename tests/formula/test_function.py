@@ -160,6 +160,7 @@ def test_equality_compares_ranges_and_constants():
     assert f != "p*x*u"
 
 
+@pytest.mark.slow
 @given(expressions, st.floats(-1e6, 1e6), st.floats(0, 10))
 def test_repr_and_pickle_round_trip_any_function(expr: Expr, low: float, width: float):
     f = Function(f"slope*x + ({to_text(expr)})", init={"slope": (low, low + width)})

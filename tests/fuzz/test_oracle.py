@@ -52,6 +52,7 @@ def test_a_formula_means_what_python_reads_in_its_text(first: int):
         assert np.all(off[sure] <= 1), str(tree)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 200, 50))
 def test_slopes_are_those_of_numerical_differentiation(first: int):
     compared = 0
@@ -123,6 +124,7 @@ def test_what_overflows_on_the_way_is_not_asked_for_unless_nothing_else_can_come
     assert rules == [expected.NOT_FINITE, expected.FINITE]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 120, 30))
 def test_a_layer_that_does_as_it_is_told_passes(first: int):
     for seed in range(first, first + 30):

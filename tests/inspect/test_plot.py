@@ -77,6 +77,7 @@ def test_plot_draws_mixed_and_partial_layers_into_existing_axes():
     assert [str(t.get_label())[:6] for t in right.lines if "←" in str(t.get_label())] == ["1 ← 2:"]
 
 
+@pytest.mark.slow
 def test_plot_opens_no_window_and_changes_no_global_state():
     program = "import ftnn, sys; ftnn.inspect.plot(ftnn.nn.Transfer(2, 2, 'F12')); "
     program += "assert 'matplotlib' in sys.modules and 'matplotlib.pyplot' not in sys.modules"

@@ -62,6 +62,7 @@ def from_source(net: nn.Module) -> Any:
     return namespace["network"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", ["logistic", "relu", "tanh"])
 def test_deep_networks_with_several_outputs_convert(activation: Any):
     torch.manual_seed(0)

@@ -45,6 +45,7 @@ def canaries():
     found.check()
 
 
+@pytest.mark.slow
 def test_no_kernel_writes_outside_its_buffers(canaries: Canaries):
     all_kernels(canaries.place)
 
@@ -62,6 +63,7 @@ def guarded(what: str, side: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="mprotect is called as on Linux")
 @pytest.mark.parametrize("side", ["behind", "before"])
 def test_nothing_is_read_outside_of_buffers(side: str):
@@ -70,6 +72,7 @@ def test_nothing_is_read_outside_of_buffers(side: str):
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="mprotect is called as on Linux")
 def test_a_guarded_page_kills_who_reads_it():
     ended = guarded("nothing", "behind")

@@ -236,6 +236,7 @@ def test_large_numbers_overflow_as_the_reference_does_in_float32():
 # ---- zeros
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("density", [0.02, 0.5, 0.98])
 def test_zeros_are_worth_what_the_function_is_there(density: float):
     """With F(0) large beside F(x), and functions whose slopes at zero differ from those elsewhere."""
@@ -292,6 +293,7 @@ def check_drawn(expr: Expr) -> None:
             assert excess(one, other, yard) <= 1, f"{name} of {function} in {dtype} ({found_names})"
 
 
+@pytest.mark.slow
 @settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(smooth_formulas())
 def test_formulas_that_nobody_wrote(expr: Expr):

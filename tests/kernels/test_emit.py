@@ -245,6 +245,7 @@ def test_a_factor_of_parameters_is_left_for_after_the_sum():
     assert rest is read("x*cos(q*x)")
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(smooth_formulas())
 def test_regrouping_does_not_change_what_is_computed(expr: Expr):

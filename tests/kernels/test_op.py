@@ -32,6 +32,7 @@ def positive(name: str) -> float:
 # ---- the operators as torch wants them
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formula", ["F01", "F12", "F20", "p*exp(x + q)", "p + x"])
 def test_the_operator_is_one_as_torch_wants_it(formula: str):
     function = function_of(formula)
@@ -39,6 +40,7 @@ def test_the_operator_is_one_as_torch_wants_it(formula: str):
     opcheck(torch.ops.ftnn.transfer.default, (x, matrices, [], *signature(function), "auto"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wanted", ["x p q r", "x", "q r"])
 @pytest.mark.parametrize("formula", ["F12", "F04"])
 def test_and_so_is_its_backward(formula: str, wanted: str):
@@ -90,6 +92,7 @@ print("torch._dynamo" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_the_first_call_does_not_import_torchs_compiler():
     """Which takes longer than all the rest of it."""
     ended = subprocess.run(

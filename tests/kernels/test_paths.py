@@ -183,6 +183,7 @@ def test_third_derivatives_of_a_network_as_physics_wants_them(backend: Any):
     torch.testing.assert_close(u.detach(), wanted, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_loss_of_second_derivatives_trains():
     """u'' + u = 0, u(0) = 0, u'(0) = 1: the sine. A step of training lowers the loss."""
     torch.manual_seed(0)

@@ -141,6 +141,7 @@ def test_second_derivatives_of_every_catalogue_function_are_right(name: str):
     assert gradgradcheck(by_reference(function), (x, *matrices), atol=1e-8, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_gradients_of_two_hundred_drawn_formulas_with_every_operation_in_twenty_of_them():
     def check(expr: Expr) -> None:
         assert depth_of(expr) >= 3
@@ -153,6 +154,7 @@ def test_gradients_of_two_hundred_drawn_formulas_with_every_operation_in_twenty_
     assert {op: counts[op] for op in OPS if counts[op] < 20} == {}
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(smooth_formulas())
 def test_second_derivatives_of_drawn_formulas_are_right(expr: Expr):

@@ -203,6 +203,7 @@ def shifted(given: Case, n: int) -> Tensor:
     return backend.transfer(given.program, given.x + n, given.matrices)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["loky", "threading"])
 def test_joblib_computes_the_same(backend: str):
     joblib: Any = pytest.importorskip("joblib")
@@ -235,6 +236,7 @@ if child.exitcode is None:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="forks a process that has threads")
 def test_a_fork_before_the_first_layer_does_not_wait_for_threads_that_are_not_there():
     ended = subprocess.run(
@@ -258,6 +260,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="forks a process that has threads")
 def test_nor_does_a_raw_fork_which_no_library_knows_of():
     ended = subprocess.run(
@@ -298,6 +301,7 @@ for warning in caught:
 """
 
 
+@pytest.mark.slow
 def test_without_llvm_plain_torch_serves_and_says_so_once():
     ended = subprocess.run(
         [sys.executable, "-c", WITHOUT], cwd=ROOT, capture_output=True, text=True, timeout=120

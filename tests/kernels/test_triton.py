@@ -49,6 +49,7 @@ def check(function: Function, x: Tensor, matrices: list[Tensor]) -> None:
 # ---- values and gradients
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("batch", "ins", "outs"), [(1, 17, 129), (33, 3, 1), (3, 129, 17)])
 @pytest.mark.parametrize("name", FEED_FORWARD)
 def test_every_catalogue_function_is_computed_and_differentiated(name: str, batch: int, ins: int, outs: int):
@@ -105,6 +106,7 @@ def test_a_mixed_matrix():
     check(layer.function, torch.randn(3, 4, dtype=torch.float64), layer.matrices())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("batch", "ins", "outs"), [(0, 3, 2), (1, 1, 1), (1, 1, 3), (33, 129, 129), (64, 32, 64), (65, 33, 65)]
 )

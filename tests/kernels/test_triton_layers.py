@@ -26,6 +26,8 @@ from tests.kernels import interpreted
 from tests.kernels._layers import FEED_FORWARD, function_of, tensors
 from tests.kernels.interpreted import compiled
 
+pytestmark = pytest.mark.slow
+
 # ---- compiled for a GPU, on which nobody has run it
 
 

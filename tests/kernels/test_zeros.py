@@ -94,6 +94,7 @@ def was_shared(given: Case) -> bool:
     return skipping._forward(given.program, target, tiles, parts, out, explicit=False)
 
 
+@pytest.mark.slow
 def test_images_share_what_zeros_send():
     images = torch.from_numpy(ftnn.data.mnist().train_images[:64])
     for name in ("F05", "F08", "F09", "F10", "F11", "F12", "F14", "F15", "F16"):

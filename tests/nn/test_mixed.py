@@ -172,6 +172,7 @@ def test_a_mixture_of_one_kind_is_that_function():
     torch.testing.assert_close(layer(x), same(x))
 
 
+@pytest.mark.slow
 def test_a_network_of_mixed_layers_trains():
     torch.manual_seed(0)
     net = ftnn.nn.Network(3, [8, 8], 2, [Mixed(["F16", "F03"]), Mixed(["F09", "F12"], "rows")])

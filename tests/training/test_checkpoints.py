@@ -25,6 +25,7 @@ class TestCheckpoints:
         assert digest(first) == digest(second)
         assert two.epochs == one.epochs
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("engine", ["compiled", "torch"])
     @pytest.mark.parametrize("stop", range(1, 7))
     def test_a_run_that_was_cut_off_after_any_epoch_goes_on_with_the_same_result(
@@ -60,6 +61,7 @@ class TestCheckpoints:
         assert digest(resumed) == digest(whole)
         assert [e.loss for e in history.epochs] == [e.loss for e in expected.epochs]
 
+    @pytest.mark.slow
     def test_an_optimisers_state_goes_on_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         x, y = blobs()
         monkeypatch.setattr("ftnn.training._checkpoint.SECONDS_BETWEEN", 0.0)

@@ -37,6 +37,7 @@ def as_modules_have_them(engine: Any) -> list[np.ndarray[Any, Any]]:
     return [p.detach().numpy().copy() for p in engine.module.parameters()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_updates_agree_at_each_of_200_steps_from_equal_parameters(function: str) -> None:
     compiled, reference = engines(function, Settings(gamma=-3, batch_size=7))
@@ -58,6 +59,7 @@ def test_updates_agree_at_each_of_200_steps_from_equal_parameters(function: str)
             assert np.abs(mine - theirs).max() <= allowed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", SMOOTH)
 def test_smooth_functions_agree_end_to_end(function: str) -> None:
     x, y = blobs()

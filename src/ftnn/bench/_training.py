@@ -79,8 +79,8 @@ def compiled_epoch(model: nn.Sequential, data: Data, batch: int) -> Burst:
     """The same training of `ftnn layer - sigmoid - linear` by SGD in ftnn's compiled epoch."""
     layers, inputs = lower(model), samples(data)
     network = CompiledNetwork([layer.shape for layer in layers], loss_formula("softmax"), batch_size=batch)
-    for compiled, layer in zip(network.layers, layers, strict=True):
-        layer.load(compiled)
+    for target, layer in zip(network.layers, layers, strict=True):
+        layer.load(target)
     targets = Targets.labels(data.labels, layers[-1].shape.outputs, inputs.count, "float32", None)
 
     def burst(first: int, steps: int) -> None:

@@ -174,6 +174,7 @@ class TestCsv:
 
 
 class TestParquet:
+    @pytest.mark.slow
     def test_parquet_has_everything(self, tmp_path: Path) -> None:
         with Store(tmp_path / "a.sqlite") as store, Store(tmp_path / "b.sqlite") as other:
             run_inline([cell(layers=2), PiCell(4, 6, epochs=3)], store)

@@ -224,6 +224,7 @@ class Unreadable(Task[Nothing]):
 
 
 class TestProcesses:
+    @pytest.mark.slow
     def test_two_worker_processes_give_the_same_results_as_none(self, store: Store, tmp_path: Path) -> None:
         tasks = [cell(name, depth).task() for name in ("F03", "F12") for depth in (1, 2)]
         run(tasks, store, LocalExecutor(2), Quiet())
@@ -237,6 +238,7 @@ class TestProcesses:
                 assert ours.keys() == theirs.keys()
                 assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
+    @pytest.mark.slow
     def test_a_killed_worker_is_replaced(self, store: Store) -> None:
         watcher = Quiet()
         executor = LocalExecutor(1)

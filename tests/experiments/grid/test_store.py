@@ -226,6 +226,7 @@ print(json.dumps(executor.ran))
 """
 
 
+@pytest.mark.slow
 def test_four_processes_share_a_thousand_cells(tmp_path: Path) -> None:
     """No stage is lost, and none is run twice."""
     from tests.experiments.many import cells

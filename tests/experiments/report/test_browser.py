@@ -14,10 +14,13 @@ from ftnn.experiments.report import write_report
 from tests.experiments import stored
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER),
-    reason="chromium or chromedriver is missing (apt-get install chromium chromium-driver)",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (CHROMIUM and DRIVER),
+        reason="chromium or chromedriver is missing (apt-get install chromium chromium-driver)",
+    ),
+]
 FLAGS = (
     "--headless=new",
     "--no-sandbox",

@@ -39,6 +39,7 @@ def under(text: str, heading: str) -> str:
     return part.split("\n## ", 1)[0] + "\n"
 
 
+@pytest.mark.slow
 def test_every_table_of_a_complete_grid_is_valid_markdown(tmp_path: Path):
     path = tmp_path / "whole.sqlite"
     stored.whole_grid(path)
@@ -141,6 +142,7 @@ def test_other_settings_are_compared_with_the_papers(store: Store):
     assert ("F03", "mnist:50000", 10.0) in times
 
 
+@pytest.mark.slow
 def test_importing_exported_tables_gives_the_same_report(tmp_path: Path):
     stored.whole_grid(tmp_path / "a.sqlite")
     with Store(tmp_path / "a.sqlite") as first, Store(tmp_path / "b.sqlite") as second:
@@ -154,6 +156,7 @@ def test_importing_exported_tables_gives_the_same_report(tmp_path: Path):
     assert (tmp_path / "a.md").read_text() == (tmp_path / "b.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_committed_tables_match_the_committed_results(tmp_path: Path):
     with Store(tmp_path / "results.sqlite") as store:
         for file in sorted((ROOT / "results").glob("*.csv")):

@@ -207,6 +207,7 @@ def test_best_rates_are_counted_early_but_judged_only_when_complete(store: Store
 # --- the complete page ---
 
 
+@pytest.mark.slow
 def test_a_complete_grid_gives_one_page_and_reads_few_parameters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
