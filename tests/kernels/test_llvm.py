@@ -297,7 +297,7 @@ def test_code_runs_without_the_interpreters_lock():
 
 def refused(monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
     """The code is compiled, nothing of the cache is run, and that is said once."""
-    monkeypatch.setattr(cache, "_said", set())
+    monkeypatch.setattr(cache, "_warned", set())
     forget(monkeypatch)
     built = count_builds(monkeypatch)
     with pytest.warns(UserWarning, match=reason) as caught:
@@ -404,7 +404,7 @@ def test_a_folder_that_is_another_users_link_is_not_used(folder: Path, monkeypat
         return os.stat_result([*real[:4], real.st_uid + 1, *real[5:10]]) if path == folder else lstat(path)
 
     monkeypatch.setattr(os, "lstat", of_another)
-    refused(monkeypatch, "is another user's link")
+    refused(monkeypatch, "link that belongs to another user")
 
 
 @posix
@@ -503,7 +503,7 @@ def test_a_driver_in_a_folder_that_others_may_write_to_is_not_run(
 ):
     assert found(jitted(monkeypatch)) == (0, 1)
     folder.chmod(0o777)
-    monkeypatch.setattr(cache, "_said", set())
+    monkeypatch.setattr(cache, "_warned", set())
     with pytest.warns(UserWarning, match="can be written by other users"):
         assert found(jitted(monkeypatch)) == (0, 1)
     folder.chmod(0o700)
