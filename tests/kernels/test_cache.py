@@ -67,7 +67,7 @@ def count_builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 # ---- what is kept
 
 
-def test_the_text_stands_readable_beside_the_machine_code(folder: Path):
+def test_readable_ir_is_stored_beside_the_machine_code(folder: Path):
     code = compiled(text())
     assert works(code)
     assert sorted(path.name for path in folder.iterdir()) == [f"{code.key}.ll", f"{code.key}.o", "secret"]
@@ -78,7 +78,7 @@ def test_the_text_stands_readable_beside_the_machine_code(folder: Path):
     assert content[32:36] in (b"\x7fELF", b"\xcf\xfa\xed\xfe") or sys.platform == "win32"
 
 
-def test_what_is_kept_is_not_built_again(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_cached_kernel_is_not_compiled_again(folder: Path, monkeypatch: pytest.MonkeyPatch):
     built = count_builds(monkeypatch)
     first = compiled(text())
     assert compiled(text()) is first
@@ -89,7 +89,7 @@ def test_what_is_kept_is_not_built_again(folder: Path, monkeypatch: pytest.Monke
     assert len(built) == 1
 
 
-def test_the_key_holds_text_versions_flags_and_cpu(monkeypatch: pytest.MonkeyPatch):
+def test_the_cache_key_covers_text_versions_flags_and_cpu(monkeypatch: pytest.MonkeyPatch):
     keys = [compiler._key("a"), compiler._key("b")]
 
     def with_changed(owner: Any, name: str, value: Any) -> None:
@@ -113,7 +113,7 @@ def test_the_key_holds_text_versions_flags_and_cpu(monkeypatch: pytest.MonkeyPat
     assert keys[0] == compiler._key("a")
 
 
-def test_all_variants_of_a_formula_have_keys_of_their_own():
+def test_every_variant_of_a_formula_has_its_own_cache_key():
     found = program_of("p*sin(q*x + r)")
     narrow, wide, double = Target("float32", 8), Target("float32", 16), Target("float64", 8)
     texts = [forward(found, target) for target in (narrow, wide, double)]
@@ -147,7 +147,7 @@ def beheaded(content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("damage", [truncated, flipped, emptied, replaced, beheaded])
-def test_a_damaged_entry_is_made_again(
+def test_a_damaged_entry_is_compiled_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes]
 ):
     path = folder / f"{compiled(text()).key}.o"
@@ -160,14 +160,12 @@ def test_a_damaged_entry_is_made_again(
     assert cache.read(path.name) == good[32:]
 
 
-def test_an_entry_that_is_a_folder_does_no_harm(folder: Path):
+def test_a_folder_in_place_of_an_entry_is_ignored(folder: Path):
     (folder / f"{compiler._key(text())}.o").mkdir(parents=True)
     assert works(compiled(text()))
 
 
-def test_a_cache_that_cannot_be_written_costs_nothing_but_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_kernels_compile_if_the_cache_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "file").write_bytes(b"")
     for place in ("file", "file/below"):
         monkeypatch.setenv("FTNN_CACHE", str(tmp_path / place))
@@ -176,7 +174,7 @@ def test_a_cache_that_cannot_be_written_costs_nothing_but_time(
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_user_without_a_home_does_no_harm(monkeypatch: pytest.MonkeyPatch):
+def test_kernels_compile_for_a_user_without_a_home_directory(monkeypatch: pytest.MonkeyPatch):
     def nobody() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
@@ -188,7 +186,7 @@ def test_a_user_without_a_home_does_no_harm(monkeypatch: pytest.MonkeyPatch):
     assert jitted(monkeypatch)(3) == 6
 
 
-def test_a_disk_that_fills_up_leaves_nothing_behind(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_disk_leaves_no_files_behind(folder: Path, monkeypatch: pytest.MonkeyPatch):
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -197,7 +195,7 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(folder: Path, monkeypatch: p
     assert list(folder.iterdir()) == []
 
 
-def test_an_entry_appears_whole(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_entries_are_written_atomically(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Under its name it is complete from the beginning: it is written elsewhere and moved there."""
     seen: list[tuple[str, int]] = []
     replace = os.replace
@@ -224,7 +222,7 @@ def _compile_at_once(barrier: Any, failures: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-def test_eight_processes_at_once(folder: Path):
+def test_eight_forked_processes_share_the_cache(folder: Path):
     context = multiprocessing.get_context("fork")
     barrier, failures = context.Barrier(8), context.SimpleQueue()
     processes = [context.Process(target=_compile_at_once, args=(barrier, failures)) for _ in range(8)]
@@ -250,7 +248,7 @@ layer(x).sum().backward()
 
 
 @pytest.mark.slow
-def test_eight_fresh_processes_at_once_in_an_empty_cache(folder: Path):
+def test_eight_fresh_processes_share_an_empty_cache(folder: Path):
     command, here = [sys.executable, "-c", FRESH], {**os.environ, "FTNN_CACHE": str(folder)}
     started = [subprocess.Popen(command, cwd=ROOT, env=here, stderr=subprocess.PIPE) for _ in range(8)]
     for process in started:
@@ -263,7 +261,7 @@ def test_eight_fresh_processes_at_once_in_an_empty_cache(folder: Path):
     assert all(path.stat().st_size > 1000 for path in folder.glob("*.o"))
 
 
-def test_the_cache_is_where_it_is_said_to_be(monkeypatch: pytest.MonkeyPatch):
+def test_the_cache_folder_follows_the_environment_and_platform(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FTNN_CACHE", "/somewhere")
     assert cache.cache_folder() == Path("/somewhere")
     monkeypatch.delenv("FTNN_CACHE")
@@ -282,13 +280,13 @@ def test_the_cache_is_where_it_is_said_to_be(monkeypatch: pytest.MonkeyPatch):
     assert cache.cache_folder() == Path("/local/ftnn")
 
 
-def test_a_text_that_is_no_module_is_an_error(folder: Path):
+def test_invalid_ir_raises_and_is_not_cached(folder: Path):
     with pytest.raises(RuntimeError, match="parsing"):
         compiled("define nonsense")
     assert not folder.exists()
 
 
-def test_code_runs_without_the_interpreters_lock():
+def test_kernels_release_the_gil():
     assert not compiler._prototype()._flags_ & ctypes._FUNCFLAG_PYTHONAPI  # pyright: ignore
 
 
@@ -322,7 +320,7 @@ posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners and modes"
 
 @posix
 @pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o077, 0o277])
-def test_the_cache_is_for_this_user_alone_whatever_the_umask(folder: Path, umask: int):
+def test_the_cache_is_private_whatever_the_umask(folder: Path, umask: int):
     before = os.umask(umask)
     try:
         compiled(text())
@@ -335,7 +333,7 @@ def test_the_cache_is_for_this_user_alone_whatever_the_umask(folder: Path, umask
 
 @posix
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770, 0o702])
-def test_a_folder_that_others_may_write_to_is_not_used(
+def test_a_cache_folder_writable_by_others_is_ignored(
     folder: Path, monkeypatch: pytest.MonkeyPatch, mode: int
 ):
     planted(folder, monkeypatch)
@@ -346,7 +344,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(
 
 
 @posix
-def test_a_folder_of_another_user_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_cache_folder_of_another_user_is_ignored(folder: Path, monkeypatch: pytest.MonkeyPatch):
     planted(folder, monkeypatch)
     monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
     refused(monkeypatch, "belongs to another user")
@@ -354,7 +352,7 @@ def test_a_folder_of_another_user_is_not_used(folder: Path, monkeypatch: pytest.
 
 @posix
 @pytest.mark.parametrize("mode", [0o666, 0o620, 0o602])
-def test_a_file_that_others_may_write_to_is_made_again(
+def test_a_cache_file_writable_by_others_is_replaced(
     folder: Path, monkeypatch: pytest.MonkeyPatch, mode: int
 ):
     compiled(text())
@@ -365,7 +363,7 @@ def test_a_file_that_others_may_write_to_is_made_again(
 
 
 @posix
-def test_a_file_of_another_user_is_not_run(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_cache_file_of_another_user_is_not_run(folder: Path, monkeypatch: pytest.MonkeyPatch):
     path = planted(folder, monkeypatch)
     check = cache._check
 
@@ -377,7 +375,7 @@ def test_a_file_of_another_user_is_not_run(folder: Path, monkeypatch: pytest.Mon
 
 
 @posix
-def test_a_link_in_place_of_an_entry_is_not_followed(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_symbolic_link_in_place_of_an_entry_is_not_followed(folder: Path, monkeypatch: pytest.MonkeyPatch):
     good = folder / f"{compiled(text()).key}.o"
     elsewhere = folder.parent / "elsewhere.o"
     good.rename(elsewhere)
@@ -390,7 +388,7 @@ def test_a_link_in_place_of_an_entry_is_not_followed(folder: Path, monkeypatch: 
 
 
 @posix
-def test_a_folder_that_is_another_users_link_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_cache_folder_that_is_another_users_link_is_ignored(folder: Path, monkeypatch: pytest.MonkeyPatch):
     compiled(text())
     folder.rename(folder.parent / "real")
     folder.symlink_to(folder.parent / "real")
@@ -408,20 +406,20 @@ def test_a_folder_that_is_another_users_link_is_not_used(folder: Path, monkeypat
 
 
 @posix
-def test_a_pipe_in_place_of_an_entry_does_no_harm(folder: Path):
+def test_a_named_pipe_in_place_of_an_entry_is_ignored(folder: Path):
     folder.mkdir(mode=0o700)
     os.mkfifo(folder / f"{compiler._key(text())}.o", 0o600)
     assert works(compiled(text()))
 
 
-def test_an_entry_is_bound_to_its_name(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_entry_copied_to_another_name_is_not_run(folder: Path, monkeypatch: pytest.MonkeyPatch):
     planted(folder, monkeypatch)
     built = count_builds(monkeypatch)
     assert works(compiled(text()))
     assert len(built) == 1
 
 
-def test_an_entry_made_without_the_secret_is_not_run(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_entry_forged_without_the_secret_is_not_run(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Garbage with a fitting digest of its own would crash the process."""
     path = planted(folder, monkeypatch)
     garbage = b"\x7fELF" + bytes(1000)
@@ -436,7 +434,7 @@ def test_an_entry_made_without_the_secret_is_not_run(folder: Path, monkeypatch: 
         assert works(compiled(text()))
 
 
-def test_a_lost_secret_costs_nothing_but_time(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_kernels_are_compiled_again_if_the_secret_is_lost(folder: Path, monkeypatch: pytest.MonkeyPatch):
     compiled(text())
     for damage in (emptied, truncated, replaced):
         secret = folder / "secret"
@@ -468,7 +466,7 @@ def found(function: Any) -> tuple[int, int]:
     return sum(function.stats.cache_hits.values()), sum(function.stats.cache_misses.values())
 
 
-def test_the_driver_is_kept_in_the_same_place(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_numba_driver_is_cached_in_the_same_folder(folder: Path, monkeypatch: pytest.MonkeyPatch):
     assert found(jitted(monkeypatch)) == (0, 1)
     assert found(jitted(monkeypatch)) == (1, 0)
     assert sorted(path.suffix for path in folder.iterdir()) == ["", ".driver"]
@@ -476,7 +474,7 @@ def test_the_driver_is_kept_in_the_same_place(folder: Path, monkeypatch: pytest.
     assert not list(beside)
 
 
-def test_a_driver_compiled_for_another_cpu_is_not_taken(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_driver_compiled_for_another_cpu_is_not_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch):
     from numba.core import config
 
     assert found(jitted(monkeypatch)) == (0, 1)
@@ -487,7 +485,7 @@ def test_a_driver_compiled_for_another_cpu_is_not_taken(folder: Path, monkeypatc
 
 
 @pytest.mark.parametrize("damage", [truncated, flipped, emptied, replaced])
-def test_a_damaged_driver_is_made_again(
+def test_a_damaged_driver_is_compiled_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes]
 ):
     assert found(jitted(monkeypatch)) == (0, 1)
@@ -498,9 +496,7 @@ def test_a_damaged_driver_is_made_again(
 
 
 @posix
-def test_a_driver_in_a_folder_that_others_may_write_to_is_not_run(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_driver_in_a_folder_writable_by_others_is_not_run(folder: Path, monkeypatch: pytest.MonkeyPatch):
     assert found(jitted(monkeypatch)) == (0, 1)
     folder.chmod(0o777)
     monkeypatch.setattr(cache, "_warned", set())
@@ -510,7 +506,7 @@ def test_a_driver_in_a_folder_that_others_may_write_to_is_not_run(
     assert found(jitted(monkeypatch)) == (1, 0)
 
 
-def test_a_driver_that_is_not_ours_is_never_unpickled(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_forged_driver_is_never_unpickled(folder: Path, monkeypatch: pytest.MonkeyPatch):
     assert found(jitted(monkeypatch)) == (0, 1)
     (path,) = folder.glob("*.driver")
     body = pickle.dumps(Trap())
@@ -526,14 +522,14 @@ class Trap:
         return pytest.exit, ("a planted pickle was loaded",)
 
 
-def test_a_driver_that_cannot_be_kept_is_compiled_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_driver_compiles_if_the_cache_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("FTNN_CACHE", str(tmp_path / "file"))
     for _ in range(2):
         assert jitted(monkeypatch)(21) == 42
 
 
-def test_compiling_the_driver_is_said_once_and_only_when_it_happens(
+def test_compiling_the_driver_is_announced_once_and_only_when_it_happens(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(numba_jit.ANNOUNCEMENT, "said", False)
