@@ -1,4 +1,4 @@
-"""Compiled code is kept under what it was made of; whatever happens to it there costs time only."""
+"""The cache of compiled code: keys, damage, concurrency and untrusted files. Failures only cost time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and a process that remembers nothing."""
+    """An empty cache folder, with the in-process cache cleared."""
     monkeypatch.setenv("FTNN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(compiler, "_compiled", {})
     return tmp_path / "cache"
@@ -56,15 +56,15 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
 def count_builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     built, build = list[str](), compiler._build
 
-    def counted(given: str) -> bytes:
-        built.append(given)
-        return build(given)
+    def counted(ir_text: str) -> bytes:
+        built.append(ir_text)
+        return build(ir_text)
 
     monkeypatch.setattr(compiler, "_build", counted)
     return built
 
 
-# ---- what is kept
+# ---- entries
 
 
 def test_readable_ir_is_stored_beside_the_machine_code(folder: Path):
@@ -114,16 +114,16 @@ def test_the_cache_key_covers_text_versions_flags_and_cpu(monkeypatch: pytest.Mo
 
 
 def test_every_variant_of_a_formula_has_its_own_cache_key():
-    found = program_of("p*sin(q*x + r)")
+    program = program_of("p*sin(q*x + r)")
     narrow, wide, double = Target("float32", 8), Target("float32", 16), Target("float64", 8)
-    texts = [forward(found, target) for target in (narrow, wide, double)]
+    texts = [forward(program, target) for target in (narrow, wide, double)]
     for x, p, update in ((1, 0, 0), (0, 1, 0), (1, 1, 0), (0, 1, 1), (1, 1, 1)):
         options = {"by_x": bool(x), "by_parameters": bool(p), "update": bool(update)}
-        texts.append(backward(found, narrow, **options))
+        texts.append(backward(program, narrow, **options))
     assert len({compiler._key(t) for t in texts}) == len(texts) == 8
 
 
-# ---- what may happen to it
+# ---- damage and concurrency
 
 
 def truncated(content: bytes) -> bytes:
@@ -175,12 +175,12 @@ def test_kernels_compile_if_the_cache_cannot_be_written(tmp_path: Path, monkeypa
 
 
 def test_kernels_compile_for_a_user_without_a_home_directory(monkeypatch: pytest.MonkeyPatch):
-    def nobody() -> Path:
+    def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
     for name in ("FTNN_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(Path, "home", nobody)
+    monkeypatch.setattr(Path, "home", no_home)
     forget(monkeypatch)
     assert works(compiled(text()))
     assert jitted(monkeypatch)(3) == 6
@@ -196,7 +196,7 @@ def test_a_full_disk_leaves_no_files_behind(folder: Path, monkeypatch: pytest.Mo
 
 
 def test_entries_are_written_atomically(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    """Under its name it is complete from the beginning: it is written elsewhere and moved there."""
+    """A file is complete when its name appears: it is written elsewhere and moved into place."""
     seen: list[tuple[str, int]] = []
     replace = os.replace
 
@@ -268,7 +268,7 @@ def test_the_cache_folder_follows_the_environment_and_platform(monkeypatch: pyte
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
     assert cache.cache_folder() == Path("/elsewhere/ftnn")
-    for invalid in ("cache", "./cache", ""):  # says the specification of relative paths
+    for invalid in ("cache", "./cache", ""):  # relative paths are invalid by the XDG specification
         monkeypatch.setenv("XDG_CACHE_HOME", invalid)
         assert cache.cache_folder() == Path.home() / ".cache" / "ftnn"
     monkeypatch.delenv("XDG_CACHE_HOME")
@@ -290,11 +290,11 @@ def test_kernels_release_the_gil():
     assert not compiler._prototype()._flags_ & ctypes._FUNCFLAG_PYTHONAPI  # pyright: ignore
 
 
-# ---- who may have written it
+# ---- untrusted files
 
 
 def refused(monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
-    """The code is compiled, nothing of the cache is run, and that is said once."""
+    """The code is compiled, nothing from the cache is run, and there is one warning."""
     monkeypatch.setattr(cache, "_warned", set())
     forget(monkeypatch)
     built = count_builds(monkeypatch)
@@ -307,7 +307,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
 
 
 def planted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file that is there before us, and that is not what its name says: it computes 5x."""
+    """An entry with the content of another one, which computes 5x."""
     other = compiled(text("5*x")).key
     forget(monkeypatch)
     path = folder / f"{compiler._key(text())}.o"
@@ -367,8 +367,8 @@ def test_a_cache_file_of_another_user_is_not_run(folder: Path, monkeypatch: pyte
     path = planted(folder, monkeypatch)
     check = cache._check
 
-    def of_another(found: os.stat_result, what: str) -> None:
-        check(os.stat_result([*found[:4], found.st_uid + (path.name in what), *found[5:10]]), what)
+    def of_another(status: os.stat_result, what: str) -> None:
+        check(os.stat_result([*status[:4], status.st_uid + (path.name in what), *status[5:10]]), what)
 
     monkeypatch.setattr(cache, "_check", of_another)
     refused(monkeypatch, f"the file {path} belongs to another user")
@@ -394,7 +394,7 @@ def test_a_cache_folder_that_is_another_users_link_is_ignored(folder: Path, monk
     folder.symlink_to(folder.parent / "real")
     forget(monkeypatch)
     built = count_builds(monkeypatch)
-    assert works(compiled(text()))  # a link of our own is followed
+    assert works(compiled(text()))  # a link of this user is followed
     assert built == []
     lstat, real = os.lstat, os.lstat(folder)
 
@@ -420,7 +420,7 @@ def test_an_entry_copied_to_another_name_is_not_run(folder: Path, monkeypatch: p
 
 
 def test_an_entry_forged_without_the_secret_is_not_run(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    """Garbage with a fitting digest of its own would crash the process."""
+    """Running garbage with a matching digest would crash the process."""
     path = planted(folder, monkeypatch)
     garbage = b"\x7fELF" + bytes(1000)
     for digest in (
@@ -447,7 +447,7 @@ def test_kernels_are_compiled_again_if_the_secret_is_lost(folder: Path, monkeypa
         assert len(built) == 1
 
 
-# ---- the driver, which Numba compiles
+# ---- the training driver, compiled by Numba
 
 
 def doubled(n: int) -> int:
@@ -455,20 +455,20 @@ def doubled(n: int) -> int:
 
 
 def jitted(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`doubled` compiled anew, as in a new process, and called from the driver's module."""
+    """`doubled`, compiled as in a new process, as if it belonged to the driver's module."""
     monkeypatch.setattr(doubled, "__module__", "ftnn.training.compiled.epoch")
     return numba_jit.jit()(doubled)
 
 
-def found(function: Any) -> tuple[int, int]:
-    """How often it was found in the cache, and how often not."""
+def cache_counts(function: Any) -> tuple[int, int]:
+    """The number of cache hits and misses."""
     assert function(21) == 42
     return sum(function.stats.cache_hits.values()), sum(function.stats.cache_misses.values())
 
 
 def test_the_numba_driver_is_cached_in_the_same_folder(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    assert found(jitted(monkeypatch)) == (0, 1)
-    assert found(jitted(monkeypatch)) == (1, 0)
+    assert cache_counts(jitted(monkeypatch)) == (0, 1)
+    assert cache_counts(jitted(monkeypatch)) == (1, 0)
     assert sorted(path.suffix for path in folder.iterdir()) == ["", ".driver"]
     beside = Path(__file__).parent.rglob("*doubled*")
     assert not list(beside)
@@ -477,42 +477,42 @@ def test_the_numba_driver_is_cached_in_the_same_folder(folder: Path, monkeypatch
 def test_a_driver_compiled_for_another_cpu_is_not_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch):
     from numba.core import config
 
-    assert found(jitted(monkeypatch)) == (0, 1)
+    assert cache_counts(jitted(monkeypatch)) == (0, 1)
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(config, "CPU_NAME", "another")
-        assert found(jitted(monkeypatch)) == (0, 1)
-    assert found(jitted(monkeypatch)) == (1, 0)
+        assert cache_counts(jitted(monkeypatch)) == (0, 1)
+    assert cache_counts(jitted(monkeypatch)) == (1, 0)
 
 
 @pytest.mark.parametrize("damage", [truncated, flipped, emptied, replaced])
 def test_a_damaged_driver_is_compiled_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes]
 ):
-    assert found(jitted(monkeypatch)) == (0, 1)
+    assert cache_counts(jitted(monkeypatch)) == (0, 1)
     (path,) = folder.glob("*.driver")
     path.write_bytes(damage(path.read_bytes()))
-    assert found(jitted(monkeypatch)) == (0, 1)
-    assert found(jitted(monkeypatch)) == (1, 0)
+    assert cache_counts(jitted(monkeypatch)) == (0, 1)
+    assert cache_counts(jitted(monkeypatch)) == (1, 0)
 
 
 @posix
 def test_a_driver_in_a_folder_writable_by_others_is_not_run(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    assert found(jitted(monkeypatch)) == (0, 1)
+    assert cache_counts(jitted(monkeypatch)) == (0, 1)
     folder.chmod(0o777)
     monkeypatch.setattr(cache, "_warned", set())
     with pytest.warns(UserWarning, match="can be written by other users"):
-        assert found(jitted(monkeypatch)) == (0, 1)
+        assert cache_counts(jitted(monkeypatch)) == (0, 1)
     folder.chmod(0o700)
-    assert found(jitted(monkeypatch)) == (1, 0)
+    assert cache_counts(jitted(monkeypatch)) == (1, 0)
 
 
 def test_a_forged_driver_is_never_unpickled(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    assert found(jitted(monkeypatch)) == (0, 1)
+    assert cache_counts(jitted(monkeypatch)) == (0, 1)
     (path,) = folder.glob("*.driver")
     body = pickle.dumps(Trap())
     for digest in (hashlib.sha256(body).digest(), cache._digest(bytes(32), path.name, body)):
         path.write_bytes(digest + body)
-        assert found(jitted(monkeypatch)) == (0, 1)
+        assert cache_counts(jitted(monkeypatch)) == (0, 1)
 
 
 class Trap:
@@ -536,13 +536,13 @@ def test_compiling_the_driver_is_announced_once_and_only_when_it_happens(
     function = jitted(monkeypatch)
     assert capsys.readouterr().err == ""
     function(1)
-    function(1.5)  # another type: compiled again, and not said again
+    function(1.5)  # another type: compiled again, but not announced again
     line = "ftnn: compiling the training loop for this machine, once (about 10 s)\n"
     assert capsys.readouterr() == ("", line)
     monkeypatch.setattr(numba_jit.ANNOUNCEMENT, "said", False)
     jitted(monkeypatch)(1)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(doubled, "__module__", "elsewhere")  # whatever else uses Numba
+    monkeypatch.setattr(doubled, "__module__", "elsewhere")  # code of others that uses Numba
     numba_jit.jit()(doubled)(1j)
     assert capsys.readouterr().err == ""
 
@@ -563,8 +563,8 @@ def test_the_driver_is_compiled_in_the_first_process_and_loaded_in_the_next(fold
     package = sorted((ROOT / "src").rglob("*.nb?"))
     here = {**os.environ, "FTNN_CACHE": str(folder)}
     for line in ("ftnn: compiling the training loop for this machine, once (about 10 s)\n", ""):
-        ended = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", TRAIN], cwd=ROOT, env=here, capture_output=True, text=True, timeout=300
         )
-        assert (ended.stdout, ended.stderr) == ("(8, 3)\n", line)
-    assert sorted((ROOT / "src").rglob("*.nb?")) == package  # nothing is written where the package is
+        assert (process.stdout, process.stderr) == ("(8, 3)\n", line)
+    assert sorted((ROOT / "src").rglob("*.nb?")) == package  # nothing is written into the package

@@ -184,7 +184,7 @@ def test_kernels_round_a_fused_multiply_add_once():
     )  # 0 if the product were rounded
 
 
-# ---- what is computed in which loop
+# ---- hoisting
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_only_the_requested_gradients_are_returned(variables: tuple[str, ...]):
         torch.testing.assert_close(one, everything[name])
 
 
-# ---- what is not finite
+# ---- NaN and infinity
 
 
 def assert_same_kind(problem: Case) -> None:

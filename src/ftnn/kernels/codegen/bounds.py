@@ -8,20 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from ftnn.formula._expr import (
-    INPUT,
-    ONE,
-    ZERO,
-    Call,
-    Expr,
-    Number,
-    Symbol,
-    call,
-    folded,
-    number,
-    plus,
-    postorder,
-)
+from ftnn.formula._expr import INPUT, Call, Expr, Number, Symbol, call, folded, number, plus, postorder
 from ftnn.formula._ops import OPS
 from ftnn.kernels.codegen.math.small import LIMITS
 from ftnn.kernels.codegen.placeholders import LARGEST
@@ -62,7 +49,7 @@ def _bound(expr: Expr) -> Expr:
             return LARGEST if name == INPUT else call("abs", expr)
         case Call(op, (argument,)) if op in _BOUNDED:
             # 1, but NaN if the argument may be NaN or infinite, so that no limit holds.
-            return plus(ONE, call("mul", ZERO, _bound(argument)))
+            return plus(number(1), call("mul", number(0), _bound(argument)))
         case Call("neg" | "abs" | "rect" | "rect_ada", (argument,)):
             return _bound(argument)
         case Call("add" | "sub" | "min" | "max", args) | Call("where", (_, *args)):

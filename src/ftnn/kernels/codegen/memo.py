@@ -1,4 +1,4 @@
-"""Memory of emitted values, so that each is emitted once wherever it is visible."""
+"""A memo of emitted values, so that each is emitted once per scope."""
 
 from __future__ import annotations
 

@@ -14,19 +14,7 @@ from typing import Literal
 
 from ftnn.formula._derive import at_zero as worked_out_at_zero
 from ftnn.formula._derive import has_poles, is_bounded, lower
-from ftnn.formula._expr import (
-    INPUT,
-    ONE,
-    ZERO,
-    Call,
-    Expr,
-    call,
-    folded,
-    number,
-    plus,
-    postorder,
-    substitute,
-)
+from ftnn.formula._expr import INPUT, ONE, ZERO, Call, Expr, call, folded, number, plus, postorder, substitute
 from ftnn.formula._ops import OPS
 from ftnn.kernels.codegen.placeholders import PER_SAMPLE, SILENT
 from ftnn.kernels.program import Program

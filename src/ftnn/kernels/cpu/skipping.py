@@ -22,6 +22,7 @@ from ftnn.kernels.loops.skipping_backward import backward as skipping_backward
 from ftnn.kernels.loops.skipping_forward import ForwardArgs
 from ftnn.kernels.loops.skipping_forward import forward as skipping_forward
 from ftnn.kernels.loops.zeros import SubsetSumArgs, subset_sums, subset_sums_size
+from ftnn.kernels.operands import Matrices
 from ftnn.kernels.program import Program
 
 LISTING_COST = 8
@@ -49,14 +50,7 @@ class _Tile(Tile):
 
 
 def _tiles(
-    program: Program,
-    x: Tensor,
-    start: int,
-    stop: int,
-    target: Target,
-    matrices: Sequence[Tensor],
-    *,
-    zeros: bool,
+    program: Program, x: Tensor, start: int, stop: int, target: Target, matrices: Matrices, *, zeros: bool
 ) -> list[_Tile] | None:
     """The tiles of samples start:stop of x, (batch, in). `zeros`: whether zeros are listed too.
 
