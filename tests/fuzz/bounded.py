@@ -1,8 +1,8 @@
-"""Numbers in wide precision, each with a bound on what rounding in the tested precision may do to it.
+"""Numbers in wide precision, each with a bound on its rounding error in the tested precision.
 
 A running error analysis (Higham, Accuracy and Stability, section 3.3): every operation adds its own rounding
-and passes on what its arguments have. So the bound is that of evaluating the formula as it is written, and an
-honest loss such as that of `(x + 1e10) - 1e10` is not taken for a bug.
+error to the propagated errors of its arguments. So the bound is that of evaluating the formula as written,
+and an inherent loss of digits, as in `(x + 1e10) - 1e10`, is not reported as a bug.
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-"""Of any shape that broadcasts."""
 
 SAFETY = 16.0
-"""Bounds are taken so many times: operations may be ordered in another way, and functions round worse."""
+"""Factor on all bounds: operations may be reordered, and functions may round worse."""
 ROUNDINGS = 4.0
-"""What an elementary function may err, in units of rounding."""
+"""The error of an elementary function, in units of rounding."""
 
 UNKNOWN = 1
-"""Rounding decides what comes out: a branch, a sign, a pole, or whether it overflows."""
+"""Rounding decides the result: a branch, a sign, a pole, or whether it overflows."""
 OVERFLOWED = 2
-"""Something on the way became infinite because it was too large."""
+"""An intermediate value overflowed to infinity."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """A precision under test, and the wider one in which the truth is computed."""
+    """A precision under test, and the wider one of the oracle."""
 
     name: str
     wide: Any
@@ -38,9 +37,9 @@ class Format:
     """The allowed error as a share of |F| + Σ|argument·∂F/∂argument|."""
     largest: float = 1.0
     smallest: float = 1.0
-    """The largest and smallest error sent back: a slope may meet it before it meets its other factors."""
+    """The largest and smallest incoming error, which a slope may be multiplied with first."""
     endless: bool = False
-    """Whether nothing overflows: to see what a formula is worth that overflows on the way."""
+    """Whether overflow is ignored, to find the value of a formula despite intermediate overflow."""
 
     @cached_property
     def narrow(self) -> Any:
@@ -52,7 +51,7 @@ class Format:
 
     @cached_property
     def tiny(self) -> Any:
-        """The least normal number: what is below it has few digits, or may be flushed to zero."""
+        """The smallest normal number: below it, values have few digits or are flushed to zero."""
         return self.wide(np.finfo(self.narrow).tiny)
 
     @cached_property
@@ -69,14 +68,14 @@ FORMATS = {"float32": Format("float32", np.float64, 1e-5), "float64": Format("fl
 
 @dataclass(frozen=True)
 class Bounded:
-    """True values, and how far off a right implementation may be."""
+    """True values, and how far off a correct implementation may be."""
 
     form: Format
     value: Array
     error: Array
-    """What rounding on the way may do (to first order)."""
+    """The rounding error of the evaluation (to first order)."""
     leaves: Array
-    """Σ |argument · ∂value/∂argument|, along every path: what rounding the arguments would do."""
+    """Σ |argument · ∂value/∂argument| along every path: the effect of rounding the arguments."""
     flags: Array
 
     # --- arithmetic ---
@@ -90,7 +89,7 @@ class Bounded:
     def _sum(self, other: Bounded, value: Array) -> Bounded:
         error = self.error + other.error + self.form.unit * abs(value)  # a sum never underflows
         leaves, flags = self.leaves + other.leaves, self.flags | other.flags
-        return made(self.form, value, error, leaves, flags, self, other)
+        return bounded_result(self.form, value, error, leaves, flags, self, other)
 
     def __mul__(self, other: Bounded) -> Bounded:
         a, b = abs(self.value), abs(other.value)
@@ -100,10 +99,10 @@ class Bounded:
         one = ((a == 1) & (self.error == 0)) | ((b == 1) & (other.error == 0))
         rounding = np.where(one, 0, self.form.unit * abs(value) + underflow(self.form, value))
         error = np.where(zero, 0, error + rounding)
-        # Infinity times what may be zero or of either sign
+        # Infinity times a value that may be zero or of either sign
         lost = (np.isinf(a) & other.sign_unknown) | (np.isinf(b) & self.sign_unknown)
         flags = self.flags | other.flags | lost * UNKNOWN
-        return made(self.form, value, error, a * other.leaves + b * self.leaves, flags, self, other)
+        return bounded_result(self.form, value, error, a * other.leaves + b * self.leaves, flags, self, other)
 
     def __truediv__(self, other: Bounded) -> Bounded:
         b = abs(other.value)
@@ -115,7 +114,7 @@ class Bounded:
         lost = near | ((b == 0) & self.sign_unknown)
         flags = self.flags | other.flags | lost * UNKNOWN
         leaves = (self.leaves + abs(value) * other.leaves) / b
-        return made(self.form, value, error, leaves, flags, self, other)
+        return bounded_result(self.form, value, error, leaves, flags, self, other)
 
     def __neg__(self) -> Bounded:
         return Bounded(self.form, -self.value, self.error, self.leaves, self.flags)
@@ -126,7 +125,7 @@ class Bounded:
     def times(self, factor: float) -> Bounded:
         return self * number(self.form, factor)
 
-    # --- what is known of it ---
+    # --- properties ---
 
     @property
     def exactly_zero(self) -> Array:
@@ -134,11 +133,11 @@ class Bounded:
 
     @property
     def sign_unknown(self) -> Array:
-        """Whether it may as well be zero, or have the other sign."""
+        """Whether it might also be zero or have the other sign."""
         return (abs(self.value) <= SAFETY * self.error) & (self.error > 0)
 
     def met_by_an_error(self) -> Bounded:
-        """A slope that an error may be multiplied by before anything else is: that may over- or underflow."""
+        """A slope that may be multiplied with an incoming error first, which may overflow or underflow."""
         form, size = self.form, abs(self.value)
         tiny = form.tiny / form.smallest
         error = np.where((size > 0) & (size < 4 * tiny), self.error + tiny, self.error)
@@ -150,7 +149,7 @@ class Bounded:
 
     @property
     def allowed(self) -> Array:
-        """How far off a right implementation may be."""
+        """How far off a correct implementation may be."""
         return self.form.share * (abs(self.value) + self.leaves) + SAFETY * self.error
 
 
@@ -159,7 +158,7 @@ def underflow(form: Format, value: Array) -> Array:
 
 
 def leaf(form: Format, value: Array) -> Bounded:
-    """What is given in the tested precision."""
+    """An argument in the tested precision."""
     wide = np.asarray(value).astype(form.wide)
     finite = np.isfinite(wide)
     none = np.zeros_like(wide)
@@ -167,15 +166,17 @@ def leaf(form: Format, value: Array) -> Bounded:
 
 
 def number(form: Format, value: float) -> Bounded:
-    """A number of the formula's text: it is no argument, and rounded only where the precision asks for it."""
+    """A number in the formula's text: not an argument, and rounded only if the precision requires it."""
     wide, none = np.asarray(form.wide(value)), np.asarray(form.wide(0))
     with np.errstate(all="ignore"):
         error = abs(form.wide(form.narrow(value)) - wide)
     return Bounded(form, wide, error, none, np.asarray(0, np.uint8))
 
 
-def made(form: Format, value: Array, error: Array, leaves: Array, flags: Array, *args: Bounded) -> Bounded:
-    """A result, with what is too large for the tested precision made infinite in it."""
+def bounded_result(
+    form: Format, value: Array, error: Array, leaves: Array, flags: Array, *args: Bounded
+) -> Bounded:
+    """A result, with values too large for the tested precision replaced by infinity."""
     finite = np.ones(np.shape(value), np.bool_)
     for arg in args:
         finite = finite & np.isfinite(arg.value)
@@ -198,15 +199,15 @@ def made(form: Format, value: Array, error: Array, leaves: Array, flags: Array, 
 
 
 def _at_a_pole(args: tuple[Bounded, ...]) -> Array:
-    """Whether an argument is exactly zero: infinity is then a pole's, not an overflow."""
-    found = np.asarray(False)
+    """Whether an argument is exactly zero, so that infinity comes from a pole, not from overflow."""
+    at_pole = np.asarray(False)
     for arg in args:
-        found = found | arg.exactly_zero
-    return found
+        at_pole = at_pole | arg.exactly_zero
+    return at_pole
 
 
 def choose(condition: Array, a: Bounded, b: Bounded) -> Bounded:
-    """One of two, with its bounds: what is not chosen does not matter."""
+    """One of two values with its bounds; the other has no influence."""
     fields = ((a.value, b.value), (a.error, b.error), (a.leaves, b.leaves), (a.flags, b.flags))
     return Bounded(a.form, *(np.where(condition, one, other) for one, other in fields))
 
@@ -218,7 +219,7 @@ class Elementary:
     of: Callable[[Array], Array]
     slope: Callable[[Array], Array]
     reach: Callable[[Array], Array] | None = None
-    """Beyond this error of its argument the value is unknown; None where the slope is bounded."""
+    """The error of its argument beyond which the value is unknown; None if the slope is bounded."""
     steepest: float = 1.0
     """The largest slope, if there is one."""
 
@@ -236,4 +237,4 @@ class Elementary:
         exact = (a.exactly_zero & (value == 0)) | np.isinf(a.value)
         rounding = ROUNDINGS * form.unit * abs(value) + underflow(form, value)
         leaves = np.where(a.leaves == 0, 0, slope * a.leaves)
-        return made(form, value, np.where(exact, 0, error + rounding), leaves, flags, a)
+        return bounded_result(form, value, np.where(exact, 0, error + rounding), leaves, flags, a)

@@ -1,4 +1,4 @@
-"""Layers in plain NumPy: one that does as it is told, and some that do not. The fuzzer tells them apart."""
+"""Layers in plain NumPy, one correct and some broken, to test the fuzzer itself."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def _one_over(f: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
 
 def _least(*args: Array) -> Array:
-    found = args[0]
+    least = args[0]
     for other in args[1:]:
-        found = np.minimum(found, other)
-    return found
+        least = np.minimum(least, other)
+    return least
 
 
 def _most(*args: Array) -> Array:
@@ -66,32 +66,32 @@ MEANING: dict[str, Any] = {
     "min": _least,
     "max": _most,
 }
-"""What Python makes of a formula's text, with NumPy's functions."""
+"""NumPy's functions by the names of a formula's text."""
 
 
 class _Numbers(ast.NodeTransformer):
-    """Takes numbers out of a text, so that they get the precision of everything else."""
+    """Replaces numbers in a text by variables, so that they get the tested precision."""
 
     def __init__(self, kind: Any):
         self.kind = kind
-        self.found: dict[str, Any] = {"pi": kind(np.pi)}
+        self.numbers: dict[str, Any] = {"pi": kind(np.pi)}
 
     def visit_Constant(self, node: ast.Constant) -> ast.Name:
-        name = f"number_{len(self.found)}"
-        self.found[name] = self.kind(node.value)
+        name = f"number_{len(self.numbers)}"
+        self.numbers[name] = self.kind(node.value)
         return ast.copy_location(ast.Name(name, ast.Load()), node)
 
 
-def read_by_python(tree: Node, given: dict[str, Array]) -> Array:
-    """The formula's text, evaluated by Python itself, in the precision of what is given."""
-    numbers = _Numbers(given["x"].dtype.type)
+def read_by_python(tree: Node, values: dict[str, Array]) -> Array:
+    """The formula's text evaluated by Python itself, in the precision of `values`."""
+    numbers = _Numbers(values["x"].dtype.type)
     code = compile(numbers.visit(ast.parse(str(tree), mode="eval")), "formula", "eval")
     with np.errstate(all="ignore"):
-        return eval(code, {"__builtins__": {}}, {**MEANING, **numbers.found, **given})
+        return eval(code, {"__builtins__": {}}, {**MEANING, **numbers.numbers, **values})
 
 
 def exact(case: Case, run: Run) -> dict[str, Array]:
-    """The truth, rounded once; NaN where it must not be finite."""
+    """The oracle's results, rounded once; NaN where they must not be finite."""
     with np.errstate(all="ignore"):
         return {
             e.name: np.where(np.isin(e.rule, (NAN, NOT_FINITE)), np.nan, e.value).astype(case.form.narrow)
@@ -101,13 +101,13 @@ def exact(case: Case, run: Run) -> dict[str, Array]:
 
 def _terms(case: Case, x: Array) -> Array:
     """F of every connection, (batch, in, out), in the tested precision."""
-    given = {"x": x[:, :, None], **{name: m[None] for name, m in case.matrices.items()}}
+    values = {"x": x[:, :, None], **{name: m[None] for name, m in case.matrices.items()}}
     shape = (*x.shape, case.outputs)
-    return np.broadcast_to(read_by_python(case.formula.tree, given), shape).astype(case.form.narrow)
+    return np.broadcast_to(read_by_python(case.formula.tree, values), shape).astype(case.form.narrow)
 
 
 def as_written(case: Case, run: Run) -> dict[str, Array]:
-    """Right: each connection as the formula says, summed."""
+    """Correct: each connection evaluated as written, then summed."""
     with np.errstate(all="ignore"):
         return exact(case, run) | {"value": _terms(case, case.x[run.rows]).sum(1)}
 
@@ -122,8 +122,8 @@ def skipping_zeros(case: Case, run: Run) -> dict[str, Array]:
 
 
 def without_nan(case: Case, run: Run) -> dict[str, Array]:
-    found = as_written(case, run)
-    return found | {"value": np.nan_to_num(found["value"], nan=0.0, posinf=np.inf, neginf=-np.inf)}
+    results = as_written(case, run)
+    return results | {"value": np.nan_to_num(results["value"], nan=0.0, posinf=np.inf, neginf=-np.inf)}
 
 
 def without_signs_of_zero(case: Case, run: Run) -> dict[str, Array]:
@@ -133,19 +133,19 @@ def without_signs_of_zero(case: Case, run: Run) -> dict[str, Array]:
 
 def with_a_small_error(case: Case, run: Run) -> dict[str, Array]:
     """Gradients that are off by a thousandth."""
-    found = as_written(case, run)
-    return {name: g if name == "value" else g * case.form.narrow(1.001) for name, g in found.items()}
+    results = as_written(case, run)
+    return {name: g if name == "value" else g * case.form.narrow(1.001) for name, g in results.items()}
 
 
 def one_batch_for_all(case: Case, run: Run) -> dict[str, Array]:
-    """A row takes something of the row before it."""
-    found = as_written(case, run)
-    value = found["value"]
-    return found | {"value": value + value.dtype.type(1e-3) * np.roll(value, 1, axis=0)}
+    """Each row leaks a little into the next."""
+    results = as_written(case, run)
+    value = results["value"]
+    return results | {"value": value + value.dtype.type(1e-3) * np.roll(value, 1, axis=0)}
 
 
 def multiplied_out(case: Case, run: Run) -> dict[str, Array]:
-    """p*(x - q)**4 by its terms."""
+    """p*(x - q)**4, expanded."""
     x, p, q = case.x[run.rows][:, :, None], case.matrices["p"][None], case.matrices["q"][None]
     terms = p * (x**4 - 4 * x**3 * q + 6 * x**2 * q**2 - 4 * x * q**3 + q**4)
     return exact(case, run) | {"value": terms.sum(1)}

@@ -1,4 +1,4 @@
-"""What a layer is given: sizes, matrices, inputs with all that floating point has, and errors sent back."""
+"""Random cases: sizes, matrices, inputs with all kinds of floating-point numbers, and incoming errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.fuzz.bounded import FORMATS, Array, Format
 from tests.fuzz.formulas import Formula, Random, formula
 
 LAYOUTS = ("plain", "transposed", "strided", "columns")
-"""How x lies in memory; "columns" has a stride of 0 between inputs, which are then all equal."""
+"""Memory layouts of x; "columns" has a stride of 0 between inputs, which are then all equal."""
 
 
 @dataclass(frozen=True)
@@ -19,20 +19,20 @@ class Run:
 
     backend: str
     rows: Array
-    """Which of the case's rows each sample of the batch is."""
+    """The case's row for each sample of the batch."""
     errors: Array
-    """The error sent back at each output, (batch, out). For Memory (time, batch, out)."""
+    """The incoming error at each output, (batch, out). For Memory (time, batch, out)."""
     layout: str = "plain"
     errors_layout: str = "plain"
     threads: int = 1
     by_x: bool = True
     frozen: tuple[str, ...] = ()
-    """Parameters that want no gradient."""
+    """Parameters without gradients."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A layer, what it is given, and how it is run. Arrays have the tested precision."""
+    """A layer, its inputs, and how it is run. Arrays have the tested precision."""
 
     seed: int
     layer: str
@@ -46,7 +46,7 @@ class Case:
     state: Array | None = None
     """(rows, in, out)"""
     present: Array | None = None
-    """Which connections there are, (in, out)."""
+    """Whether each connection exists, (in, out)."""
     through_time: bool = False
     runs: list[Run] = field(default_factory=list[Run])
     about: str = ""
@@ -74,7 +74,7 @@ _PAYLOADS = {
 
 
 def specials(form: Format) -> Array:
-    """Zeros, denormals, large and infinite numbers, and NaN quiet and signalling, with payloads."""
+    """Zeros, denormals, large and infinite numbers, and quiet and signaling NaN with payloads."""
     integer = np.uint32 if form.name == "float32" else np.uint64
     payloads = np.array(_PAYLOADS[form.name], integer).view(form.narrow)
     tiny, least = float(form.tiny), float(form.least)
@@ -151,7 +151,7 @@ def _matrix(random: Random, shape: tuple[int, ...], form: Format, family: str, x
 def _errors(random: Random, shape: tuple[int, ...]) -> Array:
     drawn = random.normal(size=shape)
     style = random.random()
-    if style < 0.2:  # one sample shouts
+    if style < 0.2:  # one dominant sample
         drawn = drawn * 1e-3
         drawn[..., int(random.integers(shape[-2])), :] = 1e5
     elif style < 0.35:
@@ -163,13 +163,13 @@ def _errors(random: Random, shape: tuple[int, ...]) -> Array:
     return drawn
 
 
-def _rounded(given: Array, form: Format) -> Array:
+def _rounded(array: Array, form: Format) -> Array:
     with np.errstate(all="ignore"):
-        return np.ascontiguousarray(given, dtype=form.narrow)
+        return np.ascontiguousarray(array, dtype=form.narrow)
 
 
 def _silent(random: Random, shape: tuple[int, ...], share: float) -> Array:
-    """Which inputs are zero: here and there, or whole rows or columns."""
+    """Which inputs are zero: scattered ones, or whole rows or columns."""
     drawn = random.random()
     if drawn < 0.55:
         return random.random(shape) < share
@@ -181,7 +181,7 @@ def _silent(random: Random, shape: tuple[int, ...], share: float) -> Array:
 # --- cases ---
 
 _SHARES = [0, 0, 0, 0.3, 0.5, 0.8, 0.8, 0.9, 0.95, 1.0]
-"""Of zeros among the inputs."""
+"""Shares of zeros among the inputs."""
 _INPUTS = [1, 2, 3, 5, 8, 15, 16, 17, 18, 24, 31, 33, 40, 67]
 _OUTPUTS = [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 19, 33]
 _BATCHES = [1, 2, 3, 4, 7, 8, 15, 16, 17, 33, 63, 64, 65, 129]
@@ -226,40 +226,40 @@ def case(seed: int) -> Case:
     for name in drawn.constants:
         choices = np.arange(len(drawn.kinds)) if name == "kind" else np.array([-1, 1])
         matrices[name] = _rounded(random.choice(choices, (inputs, outputs)), form)
-    made = Case(seed, layer, form, drawn, x, matrices, about=", ".join(about))
+    result = Case(seed, layer, form, drawn, x, matrices, about=", ".join(about))
     if layer == "Partial":
         present = random.random((inputs, outputs)) < random.choice([0.1, 0.5, 1.0])
-        made = replace(made, present=present)
+        result = replace(result, present=present)
     if layer == "Memory":
         state = random.normal(size=(rows, inputs, outputs)) * (random.random() < 0.7)
-        made = replace(made, state=_rounded(state, form), through_time=bool(random.random() < 0.5))
-    made.runs.extend(_runs(random, made))
-    return made
+        result = replace(result, state=_rounded(state, form), through_time=bool(random.random() < 0.5))
+    result.runs.extend(_runs(random, result))
+    return result
 
 
-def _runs(random: Random, made: Case) -> list[Run]:
+def _runs(random: Random, case: Case) -> list[Run]:
     """The whole batch by every backend, and a few rows of it alone."""
-    rows = made.x.shape[-2]
+    rows = case.x.shape[-2]
     threads, layout = int(random.choice([1, 2])), str(random.choice(LAYOUTS, p=[0.55, 0.2, 0.2, 0.05]))
     batch = int(random.choice(_BATCHES)) if random.random() > 0.03 else 1030
-    if made.layer == "Memory":
+    if case.layer == "Memory":
         batch = rows
     if random.random() < 0.08:  # one row, repeated with a stride of 0
         which, layout = np.full(batch, int(random.integers(rows))), "rows"
     else:
         which = random.permutation(np.arange(max(batch, rows)) % rows)
-    shape = (*made.x.shape[:-2], len(which), made.outputs)
-    errors = _rounded(_errors(random, shape), made.form)
+    shape = (*case.x.shape[:-2], len(which), case.outputs)
+    errors = _rounded(_errors(random, shape), case.form)
     errors_layout = str(random.choice(["plain", "transposed", "expanded"], p=[0.7, 0.15, 0.15]))
     if errors_layout == "expanded":
         errors[...] = errors.flat[0]
     by_x = bool(random.random() > 0.15)
-    frozen = tuple(n for n in made.formula.parameters if random.random() < 0.07)
+    frozen = tuple(n for n in case.formula.parameters if random.random() < 0.07)
     whole = Run("auto", which, errors, layout, errors_layout, threads, by_x, frozen)
     if layout == "columns":
-        made.x[...] = made.x[..., :1]
+        case.x[...] = case.x[..., :1]
     runs = [whole]
-    if made.layer != "Memory":
+    if case.layer != "Memory":
         runs.append(replace(whole, backend="cpu"))
         if len(which) <= 200:
             runs.append(replace(whole, backend="reference"))

@@ -1,4 +1,4 @@
-"""One case, run in every way and compared with the truth; what failed, made small enough to read."""
+"""Run a case in every way, compare it with the oracle, and shrink failures."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from tests.fuzz.expression import Node, names, parts
 from tests.fuzz.formulas import P, X
 
 Results = Callable[[Case, Run], dict[str, Array]]
-"""What is tested: ftnn's layers, or a broken one that must be caught."""
+"""The code under test: ftnn's layers, or a broken one that must be caught."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What was wrong in one run; the case has this run alone."""
+    """A wrong result of one run, which is the only run of `case`."""
 
     case: Case
     name: str
-    """"value", "gradient by p", …; or the exception's."""
+    """"value", "gradient by p", …; or the exception."""
     must: str
-    found: float = np.nan
+    actual: float = np.nan
     truth: float = np.nan
     allowed: float = 0.0
     place: tuple[int, ...] = ()
     entries: str = ""
-    """How many entries were wrong, of how many."""
+    """The number of wrong entries, of how many."""
 
     @property
     def run(self) -> Run:
@@ -41,7 +41,7 @@ class Failure:
 
     @property
     def group(self) -> tuple[str, ...]:
-        """Failures of one group probably have one cause."""
+        """Failures of a group probably have the same cause."""
         what = self.name.partition(" ")[0]
         case = self.case
         return what, self.must, case.layer, self.run.backend, case.form.name, case.formula.family
@@ -49,7 +49,7 @@ class Failure:
 
 @dataclass
 class Outcome:
-    """What a case came to."""
+    """The result of a case."""
 
     seed: int
     compared: int = 0
@@ -61,22 +61,22 @@ _MUST = {FINITE: "finite", NAN: "NaN", INFINITE: "infinite"}
 
 
 def check(case: Case, results: Results = layers.results, *, first_only: bool = False) -> Outcome:
-    """Run a case in every way; at most one failure for each run and kind of result."""
+    """Run a case in every way, with at most one failure per run and kind of result."""
     outcome, truth = Outcome(case.seed), Truth(case)
     for run in case.runs:
         one = replace(case, runs=[run])
         try:
-            found = results(case, run)
-        except Exception as error:  # whatever it is, it is not a result
+            outputs = results(case, run)
+        except Exception as error:  # any exception is a failure
             outcome.failures.append(Failure(one, f"{type(error).__name__}: {error}", "no error"))
-            found = None
+            outputs = None
         seen = set[str]()
-        for expected in truth(run) if found is not None else ():
-            assert found is not None
-            given = found[expected.name]
-            outcome.compared += given.size
+        for expected in truth(run) if outputs is not None else ():
+            assert outputs is not None
+            output = outputs[expected.name]
+            outcome.compared += output.size
             outcome.skipped += expected.skipped
-            wrong = np.broadcast_to(expected.wrong(given), given.shape)
+            wrong = np.broadcast_to(expected.wrong(output), output.shape)
             kind = expected.name.partition(" ")[0]
             if kind in seen or not wrong.any():
                 continue
@@ -87,7 +87,7 @@ def check(case: Case, results: Results = layers.results, *, first_only: bool = F
                     one,
                     expected.name,
                     _MUST.get(int(expected.rule[place]), "not finite"),
-                    float(given[place]),
+                    float(output[place]),
                     float(expected.value[place]),
                     float(expected.allowed[place]),
                     place,
@@ -99,13 +99,13 @@ def check(case: Case, results: Results = layers.results, *, first_only: bool = F
     return outcome
 
 
-# --- making it small ---
+# --- shrinking ---
 
 
 def shrunk(
     failure: Failure, results: Results = layers.results, seconds: float = 8.0, tries: int = 120
 ) -> Failure:
-    """The same kind of failure of a smaller case: fewer samples, inputs and outputs, a shorter formula."""
+    """The same kind of failure in a smaller case: fewer samples, inputs and outputs, a shorter formula."""
     until = time.monotonic() + seconds
     best = failure
     again = True
@@ -115,12 +115,12 @@ def shrunk(
             tries -= 1
             if tries < 0 or time.monotonic() > until:
                 return best
-            found = next(
+            smaller_failure = next(
                 (f for f in check(smaller, results).failures if _alike(f, failure)),
                 None,
             )
-            if found is not None:
-                best, again = found, True
+            if smaller_failure is not None:
+                best, again = smaller_failure, True
                 break
     return best
 
@@ -130,7 +130,7 @@ def _alike(one: Failure, other: Failure) -> bool:
 
 
 def _smaller(case: Case) -> Iterator[Case]:
-    """Simpler cases, those that save most first."""
+    """Simpler cases, the largest reductions first."""
     run = case.runs[0]
     batch = len(run.rows)
     for keep in _subsets(batch):
@@ -175,7 +175,7 @@ def _with_run(case: Case, **changes: Any) -> Case:
 
 
 def _columns(case: Case, cut: Callable[[Array], Array]) -> Case:
-    """The case with fewer inputs or outputs: every array over connections is cut alike."""
+    """The case with fewer inputs or outputs: every array over connections is cut the same way."""
     return replace(
         case,
         matrices={name: cut(matrix) for name, matrix in case.matrices.items()},
@@ -185,11 +185,11 @@ def _columns(case: Case, cut: Callable[[Array], Array]) -> Case:
 
 
 def _simpler(tree: Node, memory: str) -> Iterator[Node]:
-    """Formulas with a part taken out, still with an input and a parameter."""
+    """Formulas with a part removed that still have an input and a parameter."""
     seen = {tree}
     for candidate in (*parts(tree), *_without(tree)):
-        found = names(candidate)
-        usable = "x" in found and {"p", "q", "r"} & {*found} and (not memory or memory in found)
+        used = names(candidate)
+        usable = "x" in used and {"p", "q", "r"} & {*used} and (not memory or memory in used)
         if usable and candidate not in seen:
             seen.add(candidate)
             yield candidate

@@ -1,6 +1,6 @@
-"""Formulas as the fuzzer has them: a tree of its own, and the text that ftnn is given.
+"""The fuzzer's own formula trees, and their text for ftnn.
 
-Nothing here, in `bounded.py` or in `oracle.py` imports ftnn: a mistake of the library's cannot hide in both.
+Nothing here, in `bounded.py` or in `oracle.py` imports ftnn, so a bug of the library cannot hide in both.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Node:
         return _text(self)[0]
 
 
-def node(given: Node | float) -> Node:
-    return given if isinstance(given, Node) else Node("number", value=float(given))
+def node(value: Node | float) -> Node:
+    return value if isinstance(value, Node) else Node("number", value=float(value))
 
 
 def name(text: str) -> Node:

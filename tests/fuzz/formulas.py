@@ -21,10 +21,10 @@ assert {*_SMOOTH, *_POLES, *_KINKS} == {*UNARY}
 
 @dataclass(frozen=True)
 class Formula:
-    """What stands on every connection: one tree, or several kinds chosen by a constant."""
+    """The function of every connection: one tree, or several kinds selected by a constant."""
 
     family: str
-    """Where it comes from, for the report."""
+    """Its origin, for the report."""
     kinds: tuple[Node, ...]
 
     @property
@@ -44,12 +44,12 @@ class Formula:
         return tuple(n for n in ("u", "kind") if n in names(self.tree))
 
 
-def _pick(random: Random, given: list[Node]) -> Node:
-    return given[int(random.integers(len(given)))]
+def _pick(random: Random, choices: list[Node]) -> Node:
+    return choices[int(random.integers(len(choices)))]
 
 
-def _word(random: Random, given: list[str]) -> str:
-    return given[int(random.integers(len(given)))]
+def _word(random: Random, choices: list[str]) -> str:
+    return choices[int(random.integers(len(choices)))]
 
 
 def _number(random: Random) -> float:
@@ -58,7 +58,7 @@ def _number(random: Random) -> float:
     return float(random.choice([1, 2, 3, 4, 0.5, 0.1, 0.25, 10, 100, -1, -2, -0.5, 0.7]))
 
 
-# --- formulas that look as if they could be computed in another way ---
+# --- formulas that invite a rewriting that is not exact ---
 
 
 def _powers(random: Random) -> Node:
@@ -230,7 +230,7 @@ def _kinked(random: Random) -> Node:
 
 
 def _shapes(random: Random) -> Node:
-    """As people write them."""
+    """Formulas that people write."""
     f, g = _word(random, _SMOOTH), _word(random, _POLES)
     return _pick(
         random,
@@ -305,21 +305,21 @@ def _tree(random: Random, depth: int, memory: bool) -> Node:
 
 
 def _whole(tree: Node, memory: bool) -> Node:
-    """With all that a layer asks of a formula: an input, a parameter, and a memory where one is wanted."""
-    found = names(tree)
-    if "x" not in found:
+    """The tree with everything a layer requires: an input, a parameter and, for Memory, a cell."""
+    used = names(tree)
+    if "x" not in used:
         tree = tree + X
-    if not {"p", "q", "r"} & {*found}:
+    if not {"p", "q", "r"} & {*used}:
         tree = P * tree
-    if memory and "C" not in found:
+    if memory and "C" not in used:
         tree = call("tanh", tree + Q * C)
     return tree
 
 
 def formula(random: Random, *, memory: bool = False, mixed: bool = False) -> Formula:
     if mixed:
-        found = [formula(random) for _ in range(int(random.integers(2, 4)))]
-        return Formula("mixed", tuple(each.kinds[0] for each in found))
+        formulas = [formula(random) for _ in range(int(random.integers(2, 4)))]
+        return Formula("mixed", tuple(each.kinds[0] for each in formulas))
     if random.random() < 0.35:
         return Formula("any", (_whole(_tree(random, int(random.integers(1, 5)), memory), memory),))
     weights = np.array([weight for _, weight in _FAMILIES.values()])

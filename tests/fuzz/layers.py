@@ -1,4 +1,4 @@
-"""Cases run by ftnn: the only file here that knows the library."""
+"""Run cases with ftnn: the only file here that imports it."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def build(case: Case, backend: str) -> Layer:
         ftnn.Function(str(tree), constants={"u": (-1, 1)} if "u" in names(tree) else None)
         for tree in case.formula.kinds
     ]
-    many = len(kinds) > 1
-    function = ftnn.Mixed(kinds, case.matrices["kind"].T.astype(int)) if many else kinds[0]
-    made: dict[str, Any] = {"bias": False, "dtype": getattr(torch, case.form.name), "backend": backend}
+    is_mixed = len(kinds) > 1
+    function = ftnn.Mixed(kinds, case.matrices["kind"].T.astype(int)) if is_mixed else kinds[0]
+    options: dict[str, Any] = {"bias": False, "dtype": getattr(torch, case.form.name), "backend": backend}
     if case.layer == "Memory":
         layer: Layer = ftnn.nn.Memory(
-            case.inputs, case.outputs, function, through_time=case.through_time, **made
+            case.inputs, case.outputs, function, through_time=case.through_time, **options
         )
     elif case.layer == "Partial":
         assert case.present is not None
         pairs = np.argwhere(case.present.T)
-        layer = ftnn.nn.Partial(case.inputs, case.outputs, function, pairs, **made)
+        layer = ftnn.nn.Partial(case.inputs, case.outputs, function, pairs, **options)
     else:
-        layer = ftnn.nn.Transfer(case.inputs, case.outputs, function, **made)
+        layer = ftnn.nn.Transfer(case.inputs, case.outputs, function, **options)
     state = layer.state_dict()
     for name, matrix in case.matrices.items():
         for key in (f"theta.{name}", f"constants.{name}"):
@@ -46,12 +46,12 @@ def build(case: Case, backend: str) -> Layer:
 
 
 def _listed(case: Case, matrix: Array) -> Array:
-    """A matrix as the layer keeps it: for Partial, a list by output and input."""
+    """A matrix as the layer stores it: for Partial, a list by output and input."""
     return matrix if case.present is None else matrix.T[case.present.T]
 
 
 def laid_out(array: Array, layout: str) -> Tensor:
-    """The array as a tensor with other strides, or some of 0 where its numbers repeat."""
+    """The array as a tensor with the strides of a layout; strides are 0 where its numbers repeat."""
     plain = torch.from_numpy(np.ascontiguousarray(array).copy())
     match layout:
         case "transposed":
@@ -82,18 +82,18 @@ def threads(many: int) -> Generator[None]:
 
 
 def results(case: Case, run: Run) -> dict[str, Array]:
-    """By name: the value, and the gradients that the run asks for."""
+    """By name: the value, and the gradients that the run requests."""
     layer = build(case, run.backend)
     for name in run.frozen:
         layer.theta[name].requires_grad_(False)
     x = laid_out(case.x[..., run.rows, :], run.layout).requires_grad_(run.by_x)
     errors = laid_out(run.errors, run.errors_layout)
     with threads(run.threads):
-        found = (
+        outputs = (
             _memory(case, run, layer, x, errors) if case.layer == "Memory" else _transfer(layer, x, errors)
         )
     if run.by_x and case.layer != "Memory":
-        found["gradient by x"] = _array(x.grad, x)
+        outputs["gradient by x"] = _array(x.grad, x)
     for name in case.formula.parameters:
         if name not in run.frozen:
             gradient = _array(layer.theta[name].grad, layer.theta[name])
@@ -101,8 +101,8 @@ def results(case: Case, run: Run) -> dict[str, Array]:
                 whole = np.zeros(case.present.T.shape, gradient.dtype)
                 whole[case.present.T] = gradient
                 gradient = whole.T
-            found[f"gradient by {name}"] = gradient
-    return found
+            outputs[f"gradient by {name}"] = gradient
+    return outputs
 
 
 def _transfer(layer: Layer, x: Tensor, errors: Tensor) -> dict[str, Array]:
@@ -118,14 +118,14 @@ def _memory(case: Case, run: Run, layer: Layer, x: Tensor, errors: Tensor) -> di
     out, last = layer(x, state)
     if out.requires_grad:
         out.backward(errors)
-    found = {f"value at {time}": _array(each, each) for time, each in enumerate(out)}
-    found["state"] = _array(last.transpose(1, 2), last)
+    outputs = {f"value at {time}": _array(each, each) for time, each in enumerate(out)}
+    outputs["state"] = _array(last.transpose(1, 2), last)
     if run.by_x:
         slopes = _array(x.grad, x)
-        found |= {f"gradient by x at {time}": slope for time, slope in enumerate(slopes)}
-    return found
+        outputs |= {f"gradient by x at {time}": slope for time, slope in enumerate(slopes)}
+    return outputs
 
 
-def _array(given: Tensor | None, like: Tensor) -> Array:
-    """A tensor's numbers; zeros for a gradient that is not there."""
-    return (torch.zeros_like(like) if given is None else given).detach().numpy()
+def _array(tensor: Tensor | None, like: Tensor) -> Array:
+    """A tensor's numbers; zeros for a missing gradient."""
+    return (torch.zeros_like(like) if tensor is None else tensor).detach().numpy()

@@ -1,4 +1,4 @@
-"""What a formula is worth, and its slopes: forward-mode derivatives by the rules of docs/formulas.md.
+"""The value of a formula and its slopes: forward-mode derivatives by the rules of docs/formulas.md.
 
 A slope is kept by name, and only where the formula depends on that name, so that 0·∞ is computed only where
 somebody wrote it.
@@ -21,21 +21,21 @@ from tests.fuzz.bounded import (
     Bounded,
     Elementary,
     Format,
+    bounded_result,
     choose,
     leaf,
-    made,
     number,
     underflow,
 )
 from tests.fuzz.expression import COMPARISONS, Node
 
 TRUE_SLOPES = ("x", "C")
-"""By these, `rect_ada` has the slope that it has; by every other name it counts as 1."""
+"""By these, `rect_ada` has its true slope; by every other name, the surrogate slope 1."""
 
 
 @dataclass(frozen=True)
 class Dual:
-    """A value, and its slope by every name that it depends on."""
+    """A value, and its slope by every name it depends on."""
 
     value: Bounded
     slopes: Mapping[str, Bounded]
@@ -49,16 +49,16 @@ def _erf(a: Array) -> Array:
         return scipy.special.erf(a)
     near = np.clip(np.where(np.isnan(a), 0, a), -7, 7)
     term = total = near
-    for n in range(1, 220):  # all terms have one sign, so nothing cancels
+    for n in range(1, 220):  # all terms have the same sign, so nothing cancels
         term = term * near * near * 2 / (2 * n + 1)
         total = total + term
-    found = (
+    series = (
         total
         * np.exp(-near * near)
         * 2
         / np.sqrt(np.longdouble(np.pi) + np.longdouble("1.2246467991473532e-16"))
     )
-    return np.where(np.isnan(a), a, np.where(abs(a) >= 7, np.sign(a), np.where(a == 0, a, found)))
+    return np.where(np.isnan(a), a, np.where(abs(a) >= 7, np.sign(a), np.where(a == 0, a, series)))
 
 
 def _logistic(a: Array) -> Array:
@@ -78,7 +78,7 @@ def _one(a: Array) -> Array:
 
 
 def _to_pole(f: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """About how far the nearest pole is: 1/|f| there."""
+    """The approximate distance to the nearest pole: 1/|f|."""
     return lambda a: 1 / (1 + abs(f(a)))
 
 
@@ -112,11 +112,11 @@ ELEMENTARY: dict[str, Elementary] = {
     "gauss": Elementary(_gauss, lambda a: 2 * a * _gauss(a)),
     "erf": Elementary(_erf, lambda a: 2 / math.sqrt(math.pi) * _gauss(a), steepest=1.13),
 }
-"""Smooth functions. Slopes here only pass on errors; derivatives are below."""
+"""Smooth functions. These slopes only propagate errors; derivatives are below."""
 
 
 def power(a: Bounded, b: Bounded, *, constant: bool) -> Bounded:
-    """a**b. A constant whole exponent takes any base; whether any other does that is whole is not said."""
+    """a**b. A constant integer exponent takes any base; for other integer exponents this is unspecified."""
     form, x, y = a.form, a.value, b.value
     value = np.power(x, y)
     log = np.log(abs(x))
@@ -130,7 +130,7 @@ def power(a: Bounded, b: Bounded, *, constant: bool) -> Bounded:
     near = (SAFETY * a.error > 0.5 * abs(x)) & (a.error > 0) & ~(whole & (y > 0))
     far = (SAFETY * b.error * abs(log) > 0.5) & (b.error > 0)
     far = far | ((SAFETY * a.error * abs(y) > 0.5 * abs(x)) & (a.error > 0) & (x != 0))
-    # NaN**0 and 1**NaN are 1 in IEEE 754, and NaN where "NaN stays NaN" is taken at its word.
+    # NaN**0 and 1**NaN are 1 in IEEE 754, but NaN if "NaN stays NaN" is taken literally.
     odd = (np.isnan(x) | np.isnan(y)) & ~np.isnan(value)
     # (-∞)**0.5 is ∞ there, and (-0)**0.5 is 0. NumPy and torch may take square roots instead: NaN
     # and -0.
@@ -138,7 +138,7 @@ def power(a: Bounded, b: Bounded, *, constant: bool) -> Bounded:
     if not constant:
         odd = odd | ((x < 0) & (abs(y - np.round(y)) <= SAFETY * b.error))
     flags = a.flags | b.flags | (near | far | odd) * UNKNOWN
-    return made(form, value, error, leaves, flags, a, b)
+    return bounded_result(form, value, error, leaves, flags, a, b)
 
 
 def _weighted(slope: Array, error: Array) -> Array:
@@ -198,15 +198,15 @@ def _slope(op: str, a: Bounded, f: Bounded) -> Bounded:
 
 
 def chained(slope: Bounded, inner: Bounded) -> Bounded:
-    """slope · inner slope. Selections and slopes of 0 make zeros, which may stay zeros whatever they meet."""
+    """slope · inner slope. Zeros from selections and slopes of 0 may stay zeros whatever multiplies them."""
     lost = (inner.exactly_zero & ~np.isfinite(slope.value)) | (slope.exactly_zero & ~np.isfinite(inner.value))
     return (slope.met_by_an_error() * inner).met_by_an_error().unknown_where(lost)
 
 
-def _chain(*given: tuple[Bounded | None, Dual]) -> dict[str, Bounded]:
+def _chain(*pairs: tuple[Bounded | None, Dual]) -> dict[str, Bounded]:
     """Σ slope · inner slope, by name; None is a slope of one."""
     total: dict[str, Bounded] = {}
-    for slope, dual in given:
+    for slope, dual in pairs:
         for name, inner in dual.slopes.items():
             term = inner if slope is None else chained(slope, inner)
             total[name] = total[name] + term if name in total else term
@@ -214,48 +214,48 @@ def _chain(*given: tuple[Bounded | None, Dual]) -> dict[str, Bounded]:
 
 
 def _picked(first: Array, unsure: Array, a: Dual, b: Dual) -> dict[str, Bounded]:
-    """Slopes of a where `first` holds, else of b: a selection, not a factor."""
+    """Slopes of a where `first` holds, else of b: selected, not multiplied."""
     none = number(a.value.form, 0)
-    found: dict[str, Bounded] = {}
+    result: dict[str, Bounded] = {}
     for name in (*a.slopes, *(n for n in b.slopes if n not in a.slopes)):
         picked = choose(first, a.slopes.get(name, none), b.slopes.get(name, none))
-        found[name] = picked.unknown_where(unsure)
-    return found
+        result[name] = picked.unknown_where(unsure)
+    return result
 
 
 # --- evaluation ---
 
 
-def evaluate(form: Format, tree: Node, given: Mapping[str, Array], constants: tuple[str, ...] = ()) -> Dual:
-    """The formula at `given`, arrays of the tested precision by name, which broadcast against each other."""
+def evaluate(form: Format, tree: Node, values: Mapping[str, Array], constants: tuple[str, ...] = ()) -> Dual:
+    """The formula at `values`: arrays of the tested precision by name, which broadcast against each other."""
     with np.errstate(all="ignore"):
-        return _evaluate(form, tree, {n: leaf(form, v) for n, v in given.items()}, constants)
+        return _evaluate(form, tree, {n: leaf(form, v) for n, v in values.items()}, constants)
 
 
 def evaluate_bounded(
-    form: Format, tree: Node, given: Mapping[str, Bounded], constants: tuple[str, ...] = ()
+    form: Format, tree: Node, values: Mapping[str, Bounded], constants: tuple[str, ...] = ()
 ) -> Dual:
-    """The same, at numbers that have errors already."""
+    """The same for values that already have errors."""
     with np.errstate(all="ignore"):
-        return _evaluate(form, tree, given, constants)
+        return _evaluate(form, tree, values, constants)
 
 
-def _evaluate(form: Format, tree: Node, given: Mapping[str, Bounded], constants: tuple[str, ...]) -> Dual:
+def _evaluate(form: Format, tree: Node, values: Mapping[str, Bounded], constants: tuple[str, ...]) -> Dual:
     one = number(form, 1)
     known: dict[Node, Dual] = {}
 
     def at(part: Node) -> Dual:
         if part not in known:
-            known[part] = found(part)
+            known[part] = compute(part)
         return known[part]
 
-    def found(part: Node) -> Dual:
+    def compute(part: Node) -> Dual:
         if part.op == "number":
             return Dual(number(form, part.value), {})
         if part.op == "name":
             if part.name == "pi":
                 return Dual(number(form, math.pi), {})
-            return Dual(given[part.name], {} if part.name in constants else {part.name: one})
+            return Dual(values[part.name], {} if part.name in constants else {part.name: one})
         if part.op == "where":
             return _where(part, at)
         return _operation(part, [at(arg) for arg in part.args])
@@ -277,7 +277,7 @@ def _operation(part: Node, args: list[Dual]) -> Dual:
             one = number(u.form, 1)
             by_a = () if not a.slopes else ((one / v, a),)
             slope = -(u / (v * v))
-            if _is_zero(part.args[0]):  # whether 0/x has a slope at its pole is not said
+            if _is_zero(part.args[0]):  # whether 0/x has a slope at its pole is unspecified
                 slope = slope.unknown_where(~np.isfinite(slope.value))
             by_b = () if not b.slopes else ((slope, b),)
             return Dual(u / v, _chain(*by_a, *by_b))
@@ -293,8 +293,8 @@ def _operation(part: Node, args: list[Dual]) -> Dual:
             return Dual(_signed(u), {})
         case "step":
             none, one = number(u.form, 0), number(u.form, 1)
-            found = choose(np.isnan(u.value), u, choose(u.value >= 0, one, none))
-            return Dual(_kept(u, found).unknown_where(u.sign_unknown), {})
+            result = choose(np.isnan(u.value), u, choose(u.value >= 0, one, none))
+            return Dual(_with_flags(u, result).unknown_where(u.sign_unknown), {})
         case "rect" | "rect_ada" | "relu":
             return _rectified(part.op, a)
         case op:
@@ -306,16 +306,16 @@ def _is_zero(part: Node) -> bool:
     return part.op == "number" and part.value == 0
 
 
-def _kept(origin: Bounded, found: Bounded) -> Bounded:
-    """`found`, with the flags of what it was decided by."""
-    return Bounded(found.form, found.value, found.error, found.leaves, found.flags | origin.flags)
+def _with_flags(origin: Bounded, result: Bounded) -> Bounded:
+    """`result`, with the flags of the value that decided it."""
+    return Bounded(result.form, result.value, result.error, result.leaves, result.flags | origin.flags)
 
 
 def _signed(a: Bounded) -> Bounded:
     value = np.where(a.value == 0, 0, np.sign(a.value))
-    error = np.where(a.value == 0, a.form.least, a.form.wide(0))  # the sign of a zero's sign is not promised
-    found = Bounded(a.form, value, error, np.zeros_like(value), a.flags)
-    return found.unknown_where(a.sign_unknown)
+    error = np.where(a.value == 0, a.form.least, a.form.wide(0))  # sign(0) may be 0 or -0
+    result = Bounded(a.form, value, error, np.zeros_like(value), a.flags)
+    return result.unknown_where(a.sign_unknown)
 
 
 def _power(a: Dual, b: Dual) -> Dual:
@@ -334,20 +334,20 @@ def _power(a: Dual, b: Dual) -> Dual:
 
 
 def _extreme(op: str, args: list[Dual]) -> Dual:
-    found = args[0]
+    result = args[0]
     for other in args[1:]:
-        a, b = found.value, other.value
+        a, b = result.value, other.value
         unsure = _unsure(a, b)
         first = a.value <= b.value if op == "min" else a.value >= b.value
         picked = choose(first | np.isnan(a.value), a, b)
-        # Near a tie either may be taken, and so may either zero.
+        # Near a tie either may be chosen, and so may either zero.
         error = np.where(unsure, np.maximum(a.error, b.error), picked.error)
         zeros = (a.value == 0) & (b.value == 0) & (np.signbit(a.value) != np.signbit(b.value))
         error = np.maximum(error, np.where(zeros, a.form.least, a.form.wide(0)))
         leaves = np.where(unsure, np.maximum(a.leaves, b.leaves), picked.leaves)
         value = Bounded(a.form, picked.value, error, leaves, a.flags | b.flags)
-        found = Dual(value, _picked(first, unsure | (value.flags > 0), found, other))
-    return found
+        result = Dual(value, _picked(first, unsure | (value.flags > 0), result, other))
+    return result
 
 
 def _rectified(op: str, a: Dual) -> Dual:

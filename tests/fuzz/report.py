@@ -1,4 +1,4 @@
-"""Failures for people: what was wrong, and a script that shows it."""
+"""Describe failures: what was wrong, and a script that reproduces it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tests.fuzz.cases import Case
 from tests.fuzz.check import Failure
 
 MOST = 400
-"""Numbers of an array that are still worth printing."""
+"""The most numbers of an array to print."""
 
 
 def line(failure: Failure) -> str:
-    """One line: what, by whom, on what."""
+    """A summary in one line."""
     case, run = failure.case, failure.run
     formulas = " | ".join(map(str, case.formula.kinds))
     size = f"{len(run.rows)}×{case.inputs}→{case.outputs}"
@@ -28,15 +28,15 @@ def line(failure: Failure) -> str:
 def numbers(failure: Failure) -> str:
     if not failure.place:
         return ""
-    text = f"at {list(failure.place)} found {failure.found!r}, must be {failure.must}"
+    text = f"at {list(failure.place)} got {failure.actual!r}, must be {failure.must}"
     if failure.must == "finite":
-        off = abs(failure.found - failure.truth) / failure.allowed
+        off = abs(failure.actual - failure.truth) / failure.allowed
         text += f": {failure.truth!r} ± {failure.allowed:.3g} ({off:.3g} times too far)"
     return f"{text}; {failure.entries} entries are wrong"
 
 
 def script(failure: Failure) -> str:
-    """Python that shows the failure without this fuzzer."""
+    """Python code that reproduces the failure without this fuzzer."""
     case, run = failure.case, failure.run
     arrays = [case.x[..., run.rows, :], run.errors, *case.matrices.values()]
     if any(array.size > MOST for array in arrays):
@@ -55,8 +55,8 @@ def script(failure: Failure) -> str:
         f"dtype = torch.{case.form.name}",
         f"layer = ftnn.nn.{case.layer}({case.inputs}, {case.outputs}, {function}{pairs}, {how})",
     ]
-    given = {name: m for name, m in case.matrices.items() if name != "kind"}
-    for name, matrix in given.items():
+    trained = {name: m for name, m in case.matrices.items() if name != "kind"}
+    for name, matrix in trained.items():
         kept = matrix if case.present is None else matrix.T[case.present.T]
         owner = "constants" if name in case.formula.constants else "theta"
         lines += _tensor(name, kept)
@@ -82,9 +82,9 @@ def _function(case: Case, text: str) -> str:
 def _tensor(name: str, array: Array) -> list[str]:
     shape = list(array.shape)
     if array.size > 4 and np.unique(array.view(f"u{array.dtype.itemsize}")).size == 1:
-        lines = [f"{name} = torch.full({shape}, {_shown(array.flat[0])}, dtype=dtype)"]
+        lines = [f"{name} = torch.full({shape}, {_literal(array.flat[0])}, dtype=dtype)"]
     else:
-        flat = ", ".join(_shown(number) for number in array.flat)
+        flat = ", ".join(_literal(number) for number in array.flat)
         lines = [f"{name} = torch.tensor([{flat}], dtype=dtype).reshape({shape})"]
     bits = array.itemsize * 8
     whole = np.ascontiguousarray(array).view(f"i{array.dtype.itemsize}")
@@ -95,7 +95,7 @@ def _tensor(name: str, array: Array) -> list[str]:
     return lines
 
 
-def _shown(number: Array) -> str:
+def _literal(number: Array) -> str:
     return str(number)
 
 

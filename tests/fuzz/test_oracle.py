@@ -1,4 +1,4 @@
-"""The oracle is right, lets right layers pass, and catches wrong ones."""
+"""The oracle is correct, accepts correct layers, and catches broken ones."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ WIDE = FORMATS["float64"]
 def drawn(seed: int) -> tuple[Node, dict[str, Array]]:
     random = np.random.default_rng(seed)
     tree = formula(random, memory=seed % 5 == 0).tree
-    given = {n: random.uniform(0.3, 2, 40) * random.choice([-1, 1], 40) for n in (*"xCpqr", "kind")}
-    return tree, {**given, "u": np.ones(40)}
+    values = {n: random.uniform(0.3, 2, 40) * random.choice([-1, 1], 40) for n in (*"xCpqr", "kind")}
+    return tree, {**values, "u": np.ones(40)}
 
 
 def floats(*numbers: float) -> Array:
     return np.array(numbers, np.float32)
 
 
-def made(tree: Node, x: object, form: str = "float32", **matrices: object) -> Case:
-    """A layer with one output for x, (rows, in), of which every matrix is one number."""
+def simple_case(tree: Node, x: object, form: str = "float32", **matrices: object) -> Case:
+    """A layer with one output for x, (rows, in), with matrices of a single repeated number."""
     narrow = FORMATS[form].narrow
     rows = np.asarray(x, narrow)
     filled = {n: np.full((rows.shape[1], 1), value, narrow) for n, value in matrices.items()}
     run = Run("auto", np.arange(len(rows)), np.ones((len(rows), 1), narrow))
-    return Case(0, "Transfer", FORMATS[form], Formula("made", (tree,)), rows, filled, runs=[run])
+    return Case(0, "Transfer", FORMATS[form], Formula("simple", (tree,)), rows, filled, runs=[run])
 
 
 @pytest.mark.parametrize("first", range(0, 200, 50))
-def test_a_formula_means_what_python_reads_in_its_text(first: int):
+def test_values_match_python_evaluating_the_text(first: int):
     for seed in range(first, first + 50):
-        tree, given = drawn(seed)
-        value = evaluate(WIDE, tree, given).value
-        read = np.broadcast_to(broken.read_by_python(tree, given), 40)
+        tree, values = drawn(seed)
+        value = evaluate(WIDE, tree, values).value
+        read = np.broadcast_to(broken.read_by_python(tree, values), 40)
         sure = np.broadcast_to((value.flags == 0) & np.isfinite(value.value), 40)
         with np.errstate(all="ignore"):
             off = abs(read - value.value) / (value.allowed + 1e-290)
@@ -54,15 +54,15 @@ def test_a_formula_means_what_python_reads_in_its_text(first: int):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 200, 50))
-def test_slopes_are_those_of_numerical_differentiation(first: int):
+def test_slopes_match_numerical_differentiation(first: int):
     compared = 0
     for seed in range(first, first + 50):
-        tree, given = drawn(seed)
+        tree, values = drawn(seed)
         if any(part.op == "rect_ada" for part in parts(tree)):
-            continue  # whose slope is decreed
-        dual = evaluate(WIDE, tree, given)
+            continue  # has a surrogate slope
+        dual = evaluate(WIDE, tree, values)
         for by in (each for each in names(tree) if each != "pi"):
-            steps = [evaluate(WIDE, tree, {**given, by: given[by] + h}).value for h in (-1e-6, 1e-6)]
+            steps = [evaluate(WIDE, tree, {**values, by: values[by] + h}).value for h in (-1e-6, 1e-6)]
             below, above = (np.broadcast_to(step.value, 40) for step in steps)
             slope = dual.slopes.get(by)
             value = np.zeros(40) if slope is None else np.broadcast_to(slope.value, 40)
@@ -77,17 +77,17 @@ def test_slopes_are_those_of_numerical_differentiation(first: int):
     assert compared > 2000
 
 
-def test_a_decreed_slope_counts_by_parameters_alone():
+def test_the_surrogate_slope_applies_to_parameters_only():
     slopes = evaluate(WIDE, call("rect_ada", P * X), {"x": np.array([2.0]), "p": np.array([-3.0])}).slopes
     assert slopes["p"].value == [2]
     assert slopes["x"].value == [0]
 
 
 def test_slopes_at_ties_are_the_documented_ones():
-    given = {"x": np.array([0.0]), "p": np.array([0.0])}
+    values = {"x": np.array([0.0]), "p": np.array([0.0])}
 
     def slope(tree: Node, by: str) -> float:
-        slopes = evaluate(WIDE, tree, given).slopes
+        slopes = evaluate(WIDE, tree, values).slopes
         return float(slopes[by].value[0])
 
     assert slope(call("rect", X), "x") == 1
@@ -98,7 +98,7 @@ def test_slopes_at_ties_are_the_documented_ones():
     assert slope(call("min", P, X), "p") == 1
 
 
-def test_an_honest_loss_of_digits_is_within_the_bound_and_a_loss_of_more_is_not():
+def test_an_inherent_loss_of_digits_is_allowed_but_no_more():
     tree = (X + 1e6) - 1e6
     value = evaluate(FORMATS["float32"], tree, {"x": floats(0.01)}).value
     assert value.allowed > abs(np.float32(0.01) + np.float32(1e6) - np.float32(1e6) - 0.01)
@@ -107,18 +107,18 @@ def test_an_honest_loss_of_digits_is_within_the_bound_and_a_loss_of_more_is_not(
     assert exact.allowed < 1e-6
 
 
-def test_where_rounding_decides_nothing_is_asked():
+def test_entries_that_rounding_decides_are_skipped():
     form = FORMATS["float32"]
-    given = {"x": floats(0.1, 0.7), "p": floats(0.7, 0.7)}
-    sharp = evaluate(form, call("step", X * P - 0.49), given).value
+    values = {"x": floats(0.1, 0.7), "p": floats(0.7, 0.7)}
+    sharp = evaluate(form, call("step", X * P - 0.49), values).value
     assert list(sharp.flags) == [0, 1]
-    assert list(evaluate(form, 1 / (X * P - 0.49), given).value.flags) == [0, 1]
-    assert list(evaluate(form, call("step", X - P), given).value.flags) == [0, 0]  # a tie, for sure
+    assert list(evaluate(form, 1 / (X * P - 0.49), values).value.flags) == [0, 1]
+    assert list(evaluate(form, call("step", X - P), values).value.flags) == [0, 0]  # an exact tie
 
 
-def test_what_overflows_on_the_way_is_not_asked_for_unless_nothing_else_can_come_out():
-    lost = made(P * P / P, [[1.0], [1.0]], p=1e30)
-    kept = made(P * X * X, [[1e30], [1.0]], p=2.0)
+def test_intermediate_overflow_is_skipped_unless_the_result_overflows_too():
+    lost = simple_case(P * P / P, [[1.0], [1.0]], p=1e30)
+    kept = simple_case(P * X * X, [[1e30], [1.0]], p=2.0)
     assert expected.Truth(lost)(lost.runs[0])[0].rule.ravel().tolist() == [expected.SKIPPED] * 2
     rules = expected.Truth(kept)(kept.runs[0])[0].rule.ravel().tolist()
     assert rules == [expected.NOT_FINITE, expected.FINITE]
@@ -126,11 +126,11 @@ def test_what_overflows_on_the_way_is_not_asked_for_unless_nothing_else_can_come
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 120, 30))
-def test_a_layer_that_does_as_it_is_told_passes(first: int):
+def test_a_layer_that_evaluates_the_formula_as_written_passes(first: int):
     for seed in range(first, first + 30):
-        found = case(seed)
-        if found.layer == "Transfer":
-            failures = check.check(found, broken.as_written).failures
+        example = case(seed)
+        if example.layer == "Transfer":
+            failures = check.check(example, broken.as_written).failures
             assert not failures, failures[0]
 
 
@@ -139,38 +139,38 @@ SILENT[2] = 1
 
 
 @pytest.mark.parametrize(
-    ("layer", "given"),
+    ("layer", "example"),
     [
-        (broken.skipping_zeros, made(1 / (X**2 + P**2), SILENT, p=1e-4)),
-        (broken.multiplied_out, made(P * (X - Q) ** 4, [[100.0]], p=1.0, q=100.5)),
-        (broken.without_nan, made(P + 0 * X, [[np.nan], [1.0]], p=1.0)),
-        (broken.without_nan, made(P * (X - X), [[np.inf], [1.0]], p=1.0)),
-        (broken.without_signs_of_zero, made(Q * call("tanh", P / X), [[-0.0]], p=1.0, q=2.0)),
-        (broken.with_a_small_error, made(P * call("sin", Q * X), [[0.3], [2.0]], p=1.0, q=2.0)),
-        (broken.one_batch_for_all, made(P * X, [[1.0], [2.0], [3.0]], p=1.0)),
+        (broken.skipping_zeros, simple_case(1 / (X**2 + P**2), SILENT, p=1e-4)),
+        (broken.multiplied_out, simple_case(P * (X - Q) ** 4, [[100.0]], p=1.0, q=100.5)),
+        (broken.without_nan, simple_case(P + 0 * X, [[np.nan], [1.0]], p=1.0)),
+        (broken.without_nan, simple_case(P * (X - X), [[np.inf], [1.0]], p=1.0)),
+        (broken.without_signs_of_zero, simple_case(Q * call("tanh", P / X), [[-0.0]], p=1.0, q=2.0)),
+        (broken.with_a_small_error, simple_case(P * call("sin", Q * X), [[0.3], [2.0]], p=1.0, q=2.0)),
+        (broken.one_batch_for_all, simple_case(P * X, [[1.0], [2.0], [3.0]], p=1.0)),
     ],
 )
-def test_a_broken_layer_is_caught(layer: check.Results, given: Case):
+def test_a_broken_layer_is_caught(layer: check.Results, example: Case):
     for form in FORMATS.values():
         if layer is broken.multiplied_out and form.name == "float64":
-            continue  # which has digits enough for this one
+            continue  # has enough digits for this one
         narrow = replace(
-            given,
+            example,
             form=form,
-            x=given.x.astype(form.narrow),
-            matrices={n: m.astype(form.narrow) for n, m in given.matrices.items()},
-            runs=[replace(run, errors=run.errors.astype(form.narrow)) for run in given.runs],
+            x=example.x.astype(form.narrow),
+            matrices={n: m.astype(form.narrow) for n, m in example.matrices.items()},
+            runs=[replace(run, errors=run.errors.astype(form.narrow)) for run in example.runs],
         )
         assert not check.check(narrow, broken.as_written).failures
         assert check.check(narrow, layer).failures
 
 
-def test_a_failure_is_made_small_and_shown_as_a_script():
+def test_a_failure_is_shrunk_and_printed_as_a_script():
     from tests.fuzz import report
 
     rows = np.random.default_rng(0).normal(size=(20, 9))
     rows[7, 3] = np.nan
-    big = made(call("tanh", P * X) + Q * call("sin", X), rows, p=1.0, q=2.0)
+    big = simple_case(call("tanh", P * X) + Q * call("sin", X), rows, p=1.0, q=2.0)
     failure = check.check(big, broken.without_nan).failures[0]
     small = check.shrunk(failure, broken.without_nan)
     assert (len(small.run.rows), small.case.inputs) == (1, 1)
@@ -181,13 +181,13 @@ def test_a_failure_is_made_small_and_shown_as_a_script():
     assert "must be NaN" in report.line(small)
 
 
-def test_a_case_is_the_same_every_time_and_another_for_another_seed():
+def test_cases_are_reproducible_and_differ_between_seeds():
     one, again, other = case(3), case(3), case(4)
     assert one.formula == again.formula != other.formula
     assert one.x.tobytes() == again.x.tobytes()
 
 
-def test_cases_hold_all_that_floating_point_has():
+def test_cases_cover_special_values_layouts_and_operations():
     cases = [case(seed) for seed in range(400)]
     numbers = {form: np.concatenate([c.x.ravel() for c in cases if c.form.name == form]) for form in FORMATS}
     for form, x in numbers.items():
@@ -206,10 +206,10 @@ def test_cases_hold_all_that_floating_point_has():
     )  # leaves, infix and neg, comparisons, where, functions, min and max
 
 
-def test_the_oracle_knows_nothing_of_ftnn():
+def test_the_oracle_does_not_import_ftnn():
     for file in ("expression", "bounded", "oracle", "expected", "cases", "formulas"):
         text = (Path(__file__).parent / f"{file}.py").read_text("utf-8")
         for node in ast.walk(ast.parse(text)):
-            found = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            found += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            assert not {module.partition(".")[0] for module in found} & {"ftnn", "torch"}, file
+            imported = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            imported += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            assert not {module.partition(".")[0] for module in imported} & {"ftnn", "torch"}, file

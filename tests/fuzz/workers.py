@@ -1,4 +1,4 @@
-"""Cases in processes of their own: a crash or a hang costs one case, and is a failure like any other."""
+"""Run cases in worker processes: a crash or a hang fails one case and nothing else."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.fuzz.check import Outcome, check, shrunk
 from tests.fuzz.report import full
 
 PATIENCE = 120.0
-"""Seconds after which a case hangs."""
+"""Seconds after which a case counts as hanging."""
 A_WORKER = 250
-"""Cases after which a process is replaced: compiled kernels are never let go."""
+"""Cases after which a process is replaced, because compiled kernels are never freed."""
 
 
 @dataclass
@@ -27,11 +27,11 @@ class Totals:
     skipped: int = 0
     groups: dict[tuple[str, ...], list[str]] = field(default_factory=dict[tuple[str, ...], list[str]])
 
-    def add(self, found: dict[str, Any]) -> None:
+    def add(self, outcome: dict[str, Any]) -> None:
         self.formulas += 1
-        self.compared += found["compared"]
-        self.skipped += found["skipped"]
-        for group, text in found["failures"]:
+        self.compared += outcome["compared"]
+        self.skipped += outcome["skipped"]
+        for group, text in outcome["failures"]:
             known = self.groups.setdefault(group, [])
             known.append(text)
             if len(known) == 1:
@@ -43,7 +43,7 @@ class Totals:
 
 
 def plain(outcome: Outcome, *, shrink: bool) -> dict[str, Any]:
-    """An outcome as it goes from one process to another."""
+    """An outcome in a form that can be sent between processes."""
     failures: list[tuple[tuple[str, ...], str]] = []
     for failure in outcome.failures:
         small = shrunk(failure) if shrink and failure.place else failure
@@ -57,7 +57,7 @@ def work(pipe: Connection, shrink: bool) -> None:
 
 
 class Worker:
-    """A process that runs cases: a crash or a hang costs one of them."""
+    """A process that runs cases."""
 
     def __init__(self, shrink: bool):
         self.done, self.seed, self.since = 0, -1, 0.0
@@ -84,7 +84,7 @@ class Worker:
             return None
         self.process.kill()
         self.process.join()
-        return self._lost(f"did not end within {PATIENCE:.0f} s")
+        return self._lost(f"did not finish within {PATIENCE:.0f} s")
 
     def _lost(self, what: str) -> dict[str, Any]:
         self.done = A_WORKER
@@ -94,7 +94,7 @@ class Worker:
 
 
 def run(seeds: Iterator[int], jobs: int, shrink: bool, until: float) -> Totals:
-    totals, began, said = Totals(), time.monotonic(), 0.0
+    totals, began, printed = Totals(), time.monotonic(), 0.0
     workers = list[Worker]()
     for seed in itertools.islice(seeds, jobs):
         workers.append(Worker(shrink))
@@ -102,10 +102,10 @@ def run(seeds: Iterator[int], jobs: int, shrink: bool, until: float) -> Totals:
     while workers:
         ready = wait([worker.pipe for worker in workers], timeout=1)
         for worker in list(workers):
-            found = worker.result() if worker.pipe in ready else worker.late()
-            if found is None:
+            outcome = worker.result() if worker.pipe in ready else worker.late()
+            if outcome is None:
                 continue
-            totals.add(found)
+            totals.add(outcome)
             seed = next(seeds, None) if time.monotonic() < until else None
             if seed is None or worker.done >= A_WORKER:
                 workers.remove(worker)
@@ -116,9 +116,10 @@ def run(seeds: Iterator[int], jobs: int, shrink: bool, until: float) -> Totals:
                     workers.append(worker)
             if seed is not None:
                 worker.give(seed)
-        if time.monotonic() - said > 15:
-            said = time.monotonic()
+        if time.monotonic() - printed > 15:
+            printed = time.monotonic()
             print(
-                f"{said - began:5.0f} s  {totals.formulas} formulas, {totals.failures} failures", flush=True
+                f"{printed - began:5.0f} s  {totals.formulas} formulas, {totals.failures} failures",
+                flush=True,
             )
     return totals

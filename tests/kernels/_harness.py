@@ -1,4 +1,4 @@
-"""Runs what `Vectors` emits: `out[i] = f(in[i], ...)` as machine code, for tests only."""
+"""Compile and run what `Vectors` emits, as `out[i] = f(in[i], ...)`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ftnn.kernels.codegen.vectors import Vectors
 F32, F64 = NDArray[np.float32], NDArray[np.float64]
 
 Emit = Callable[[Vectors, ir.Value], Any] | Callable[[Vectors, ir.Value, ir.Value], Any]
-"""What emits a value, or a sequence of values, from one or two vectors."""
+"""Emits a value, or a sequence of values, from one or two vectors."""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """Machine code for arrays of any length, and the text it came from."""
+    """Machine code for arrays of any length, and its IR."""
 
     call: Callable[..., Any]
     code: str
@@ -35,7 +35,7 @@ class Compiled:
 def module_of(
     emit: Emit, dtype: DType, lanes: int, arity: int = 1, results: int = 1, quick_reciprocal: bool = False
 ) -> ir.Module:
-    """A module with `void map(out0, ..., in0, ..., n)`, all pointers but n, whose loop runs over vectors."""
+    """A module with `void map(out0, ..., in0, ..., n)`, pointers except for n, which loops over vectors."""
     module = ir.Module("test")
     pointer, i64 = ir.PointerType(), ir.IntType(64)
     kind = ir.FunctionType(ir.VoidType(), [pointer] * (results + arity) + [i64])
@@ -53,8 +53,8 @@ def module_of(
     with v.scope():
         places = [b.gep(p, [index], source_etype=v.scalar) for p in function.args[:-1]]
         inputs = [b.load(place, align=size, typ=v.type) for place in places[results:]]
-        given: Any = emit(v, *inputs)
-        outputs = list(given) if isinstance(given, Sequence) else [given]
+        emitted: Any = emit(v, *inputs)
+        outputs = list(emitted) if isinstance(emitted, Sequence) else [emitted]
         for place, output in zip(places[:results], outputs, strict=True):
             b.store(output, place, align=size)
     following: Any = b.add(index, ir.Constant(i64, lanes))
@@ -94,7 +94,7 @@ def compile_map(
         count = len(arrays[0])
         padded = -(-max(count, 1) // lanes) * lanes
         inputs = [np.zeros(padded, number) for _ in range(arity)]
-        with np.errstate(invalid="ignore"):  # some NaN are signalling
+        with np.errstate(invalid="ignore"):  # some NaN are signaling
             for whole, array in zip(inputs, arrays, strict=True):
                 whole[:count] = array
         outputs = [np.empty(padded, number) for _ in range(results)]
@@ -105,7 +105,7 @@ def compile_map(
 
 
 def ulps(got: F32, true: F64) -> F64:
-    """How far from the truth, in units of the last place that it has; infinite where inf or NaN differ."""
+    """The error in units in the last place of the true value; infinite where inf or NaN differ."""
     with np.errstate(all="ignore"):
         rounded = true.astype(np.float32)
         unit = np.ldexp(1.0, np.maximum(np.frexp(true)[1] - 24, -149))

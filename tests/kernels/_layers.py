@@ -12,7 +12,7 @@ from ftnn import Function, catalogue
 from ftnn.kernels import BACKENDS, Backend
 
 HERE: tuple[Backend, ...] = tuple(backend for backend in BACKENDS if backend != "triton")
-"""The backends that run in any process; Triton has tests of its own."""
+"""The backends that run in any process; Triton is tested separately."""
 
 FEED_FORWARD = [name for name in catalogue if name != "memory"]
 
@@ -31,7 +31,7 @@ def tensors(
     high: float = 1.0,
     seed: int = 0,
 ) -> tuple[Tensor, list[Tensor]]:
-    """An input (batch, in), and every parameter and constant (in, out); all but constants need gradients."""
+    """An input (batch, in), then parameters and constants (in, out); all but constants require gradients."""
     generator = torch.Generator().manual_seed(seed)
 
     def drawn(*shape: int) -> Tensor:

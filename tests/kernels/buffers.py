@@ -1,4 +1,4 @@
-"""Calls of single kernels in buffers of exactly the size that their contract names."""
+"""Call single kernels on buffers of exactly the size that they may use."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ftnn.kernels.program import Program, program_of, signature
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Place = Callable[[Array], Array]
-"""Puts an array somewhere, and gives back the array that is there."""
+"""Copies an array to some memory and returns the copy."""
 
 WASTE = -777.25
-"""Fills what is none of a kernel's business."""
+"""Fills memory that a kernel must not use."""
 
 
 @dataclass
 class Tile:
-    """Samples as kernels take them, with waste behind each row."""
+    """Samples as kernels take them, with waste after each row."""
 
     x: Array
     """(in, samples)."""
@@ -44,24 +44,24 @@ class Tile:
 
 
 class Bench:
-    """A workplace: puts every buffer of a kernel where `place` says."""
+    """Calls kernels with every buffer allocated by `place`."""
 
     def __init__(self, place: Place, dtype: DType, seed: int = 0):
         self.place, self.dtype, self.target = place, dtype, host(dtype)
         self.width = self.target.lanes
         self.random = np.random.default_rng(seed)
-        self._kept: list[Array] = []
+        self._alive: list[Array] = []
 
     def put(self, array: Any, dtype: Any = None) -> Array:
-        made = self.place(np.ascontiguousarray(array, dtype or self.dtype))
-        self._kept.append(made)
-        return made
+        placed = self.place(np.ascontiguousarray(array, dtype or self.dtype))
+        self._alive.append(placed)
+        return placed
 
-    def room(self, *shape: int, dtype: Any = None) -> Array:
+    def waste(self, *shape: int, dtype: Any = None) -> Array:
         return self.put(np.full(shape, WASTE), dtype)
 
     def rows(self, values: Array, length: int) -> Array:
-        """Rows of some length, of which the last one ends with its last value: kernels own no more."""
+        """Rows with a gap of waste between them and nothing after the last."""
         flat = np.full((len(values) - 1) * length + values.shape[1], WASTE)
         for n, row in enumerate(values):
             flat[n * length : n * length + len(row)] = row
@@ -71,20 +71,20 @@ class Bench:
         return self.put([a.ctypes.data for a in arrays], np.int64)
 
     def call(self, code: Code, kind: type[Args], **values: Any) -> None:
-        """With the arguments themselves in a buffer too, and nothing behind them."""
+        """Call a kernel with its arguments in a buffer too, and nothing after them."""
         numbers = {n: a.ctypes.data if isinstance(a, np.ndarray) else int(a) for n, a in values.items()}
         block = self.put(kind(**numbers), np.int64)
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address)(block.ctypes.data)
 
-    # --- the kernels, each in its buffers ---
+    # --- the kernels ---
 
     def collect(self, inputs: int, samples: int, density: float = 0.5, least: int = 2) -> Tile:
         stride = self.target.filled(samples)
         x = self.random.normal(size=(inputs, samples)) * (self.random.random((inputs, samples)) < density)
         x = x.astype(self.dtype)
         source = self.rows(x, samples + 3)
-        count, index = self.room(inputs, dtype=np.int32), self.room(inputs, stride, dtype=np.int32)
-        value = self.room(inputs, stride)
+        count, index = self.waste(inputs, dtype=np.int32), self.waste(inputs, stride, dtype=np.int32)
+        value = self.waste(inputs, stride)
         value[:] = np.nan
         self.call(
             kernel(copies.collect, self.target), copies.CollectArgs, inputs=inputs, samples=samples,
@@ -94,47 +94,47 @@ class Bench:
         return Tile(x, inputs, samples, stride, (count, index, value))
 
     def pack(self, tile: Tile, vectors: int) -> tuple[Array, Array, Array]:
-        """The errors, packed, and the sums of their subsets."""
+        """The errors, the packed errors, and the sums of their subsets."""
         g = self.random.normal(size=(tile.samples, vectors * self.width)).astype(self.dtype)
         source = self.rows(g, vectors * self.width + 5)
-        packed = self.room(vectors, tile.stride, self.width)
+        packed = self.waste(vectors, tile.stride, self.width)
         packed[:] = np.nan
         size = {"vectors": vectors, "samples": tile.samples, "stride": tile.stride}
         row_length = vectors * self.width + 5
         code = kernel(copies.pack, self.target)
         self.call(code, copies.PackArgs, **size, source=source, row_length=row_length, g=packed)
-        sums = self.room(zeros.subset_sums_size(vectors, tile.samples, self.target))
+        sums = self.waste(zeros.subset_sums_size(vectors, tile.samples, self.target))
         code = kernel(zeros.subset_sums, self.target)
         self.call(code, zeros.SubsetSumArgs, **size, g=packed, sums=sums)
         return g, packed, sums.reshape(vectors, -1, 16, self.width)
 
     def matrices(
-        self, found: Program, inputs: int, vectors: int, length: int
+        self, program: Program, inputs: int, vectors: int, length: int
     ) -> tuple[list[Array], list[Array]]:
         values = [
             self.random.uniform(-0.5, 0.5, (inputs, vectors * self.width)).astype(self.dtype)
-            for _ in found.matrices
+            for _ in program.matrices
         ]
         return values, [self.rows(v, length) for v in values]
 
     def forward(
-        self, found: Program, tile: Tile, values: list[Array], length: int, *, explicit: bool = False
+        self, program: Program, tile: Tile, values: list[Array], length: int, *, explicit: bool = False
     ) -> tuple[Array, int]:
         vectors = values[0].shape[1] // self.width
         table = self.table([self.rows(v, length) for v in values])
-        sums = self.room(vectors * tile.stride * self.width)
+        sums = self.waste(vectors * tile.stride * self.width)
         out_length = vectors * self.width + 7
         out = self.rows(np.full((tile.samples, vectors * self.width), np.nan), out_length)
         lost = self.put([0], np.int64)
         self.call(
-            kernel(skipping_forward.forward, found, self.target), skipping_forward.ForwardArgs,
+            kernel(skipping_forward.forward, program, self.target), skipping_forward.ForwardArgs,
             **tile.arguments(), vectors=vectors, matrices=table, row_length=length, u=sums, out=out,
             out_row_length=out_length, explicit=explicit, lost=lost,
         )  # fmt: skip
         return self.unpacked(out, tile.samples, vectors * self.width, out_length), int(lost[0])
 
     def backward(
-        self, found: Program, tile: Tile, values: list[Array], length: int, *, update: bool
+        self, program: Program, tile: Tile, values: list[Array], length: int, *, update: bool
     ) -> tuple[Array, Array, list[Array], list[Array]]:
         """g, ∂x (in, samples), then each parameter's gradient, or the matrices after the update."""
         vectors = values[0].shape[1] // self.width
@@ -143,16 +143,17 @@ class Bench:
         placed = [self.rows(v, length) for v in values]
         gradient_length, dx_length = full + 2, tile.samples + 1
         gradients = [
-            self.rows(np.full((tile.inputs, full), np.nan), gradient_length) for _ in found.parameters
+            self.rows(np.full((tile.inputs, full), np.nan), gradient_length) for _ in program.parameters
         ]
         dx = self.rows(np.full((tile.inputs, tile.samples), np.nan), dx_length)
         settings = self.put([0.25, 0.125])
         options = {"by_x": True, "by_parameters": True, "update": update}
         self.call(
-            kernel(skipping_backward.backward, found, self.target, **options), skipping_backward.BackwardArgs,
-            **tile.arguments(), vectors=vectors, matrices=self.table(placed), row_length=length, g=packed,
-            subset_sums=sums, gradients=self.table(gradients), gradient_row_length=gradient_length,
-            accumulate=0, dx=dx, dx_row_length=dx_length, dx_at_zero=1, settings=settings,
+            kernel(skipping_backward.backward, program, self.target, **options),
+            skipping_backward.BackwardArgs, **tile.arguments(), vectors=vectors,
+            matrices=self.table(placed), row_length=length, g=packed, subset_sums=sums,
+            gradients=self.table(gradients), gradient_row_length=gradient_length, accumulate=0, dx=dx,
+            dx_row_length=dx_length, dx_at_zero=1, settings=settings,
         )  # fmt: skip
         down = self.unpacked(dx, tile.inputs, tile.samples, dx_length)
         if update:
@@ -161,12 +162,12 @@ class Bench:
             parts = [self.unpacked(m, tile.inputs, full, gradient_length) for m in gradients]
         return g, down, parts, placed
 
-    def dense(self, found: Program, inputs: int, vectors: int, samples: int, length: int) -> dict[str, Any]:
+    def dense(self, program: Program, inputs: int, vectors: int, samples: int, length: int) -> dict[str, Any]:
         """Transposed, forward and backward, with all that went in and came out."""
         width, full = self.width, vectors * self.width
         stride = self.target.filled(samples)
         x = self.random.normal(size=(samples, inputs)).astype(self.dtype)
-        source, tile = self.rows(x, inputs + 3), self.room(inputs, stride)
+        source, tile = self.rows(x, inputs + 3), self.waste(inputs, stride)
         self.call(
             kernel(copies.transpose, self.target), copies.TransposeArgs, rows=inputs, columns=samples,
             width=stride, source=source, source_by_row=1, source_by_column=inputs + 3, target=tile,
@@ -174,29 +175,29 @@ class Bench:
         )  # fmt: skip
         assert (tile[:, :samples] == x.T).all()
         assert (tile[:, samples:] == 0).all()
-        values, placed = self.matrices(found, inputs, vectors, length)
+        values, placed = self.matrices(program, inputs, vectors, length)
         table, out_length = self.table(placed), full + 7
         out = self.rows(np.full((samples, full), np.nan), out_length)
-        sums = self.room(vectors * stride * width)
+        sums = self.waste(vectors * stride * width)
         common: dict[str, Any] = {
             "inputs": inputs, "vectors": vectors, "samples": samples, "stride": stride, "x": tile,
             "matrices": table, "first": 0, "row_length": length,
         }  # fmt: skip
-        forward = kernel(dense.dense_forward, found, self.target)
+        forward = kernel(dense.dense_forward, program, self.target)
         self.call(forward, dense.DenseForwardArgs, **common, u=sums, out=out, out_row_length=out_length)
         g = self.random.normal(size=(samples, full)).astype(self.dtype)
-        packed = self.room(vectors, stride, width)
+        packed = self.waste(vectors, stride, width)
         packed[:, :samples] = g.reshape(samples, vectors, width).swapaxes(0, 1)
-        gradients = [self.rows(np.full((inputs, full), np.nan), length) for _ in found.parameters]
-        dx = self.room(inputs, stride)
-        backward = kernel(dense.dense_backward, found, self.target, by_x=True, by_parameters=True)
+        gradients = [self.rows(np.full((inputs, full), np.nan), length) for _ in program.parameters]
+        dx = self.waste(inputs, stride)
+        backward = kernel(dense.dense_backward, program, self.target, by_x=True, by_parameters=True)
         self.call(
             backward, dense.DenseBackwardArgs, **common, g=packed, gradients=self.table(gradients),
             accumulate=0, dx=dx,
         )  # fmt: skip
         if source.size >= width:
             total = kernel(copies.total, self.target)
-            self.call(total, copies.TotalArgs, numbers=source.size, source=source, target=self.room(width))
+            self.call(total, copies.TotalArgs, numbers=source.size, source=source, target=self.waste(width))
         return {
             "x": x,
             "values": values,
@@ -206,21 +207,21 @@ class Bench:
             "gradients": [self.unpacked(m, inputs, full, length) for m in gradients],
         }
 
-    def memory(self, found: Program, inputs: int, vectors: int) -> dict[str, Any]:
-        """One step of a memory function and its update, with all that went in and came out."""
+    def memory(self, program: Program, inputs: int, vectors: int) -> dict[str, Any]:
+        """One step of a memory function and its update, with all inputs and outputs."""
         full, length = vectors * self.width, vectors * self.width + 3
-        values, placed = self.matrices(found, inputs, vectors, length)
+        values, placed = self.matrices(program, inputs, vectors, length)
         x = self.put(self.random.normal(size=inputs))
         state = self.random.normal(size=(inputs, full)).astype(self.dtype)
         before, after = self.rows(state, length), self.rows(np.full((inputs, full), np.nan), length)
-        sums, errors = self.room(full), self.put(self.random.normal(size=full))
+        sums, errors = self.waste(full), self.put(self.random.normal(size=full))
         settings, table = self.put([0.25, 0.125]), self.table(placed)
         common: dict[str, Any] = {
             "inputs": inputs, "vectors": vectors, "x": x, "matrices": table, "row_length": length,
             "before": before,
         }  # fmt: skip
-        forward = kernel(recurrent.memory_forward, found, self.target)
-        update = kernel(recurrent.memory_update, found, self.target)
+        forward = kernel(recurrent.memory_forward, program, self.target)
+        update = kernel(recurrent.memory_update, program, self.target)
         self.call(forward, recurrent.MemoryArgs, **common, after=after, u=sums, settings=0)
         self.call(update, recurrent.MemoryArgs, **common, after=0, u=errors, settings=settings)
         return {
@@ -235,19 +236,19 @@ class Bench:
 
     def elementwise(self, name: str, vectors: int) -> tuple[Array, Array]:
         source = self.put(self.random.normal(size=vectors * self.width))
-        target = self.room(vectors * self.width)
+        target = self.waste(vectors * self.width)
         code = kernel(copies.elementwise, call(name, symbol(INPUT)), self.target)
         self.call(code, copies.MapArgs, vectors=vectors, source=source, target=target)
         return source, target
 
     def unpacked(self, flat: Array, rows: int, columns: int, length: int) -> Array:
-        """The rows of `rows`, once it is sure that nothing was written between them."""
-        found = np.empty((rows, columns), flat.dtype)
+        """The rows, after checking that nothing was written between them."""
+        unpacked = np.empty((rows, columns), flat.dtype)
         for n in range(rows):
-            found[n] = flat[n * length : n * length + columns]
+            unpacked[n] = flat[n * length : n * length + columns]
             between = flat[n * length + columns : (n + 1) * length]
             assert (between == WASTE).all(), "written between two rows"
-        return found
+        return unpacked
 
 
 FORMULAS = (
@@ -260,7 +261,7 @@ FORMULAS = (
 
 
 def all_kernels(place: Place) -> None:
-    """Every kind of kernel, in sizes around what a vector and a tile hold."""
+    """Call every kernel, in sizes around those of a vector and of a tile."""
     for dtype in ("float32", "float64"):
         bench = Bench(place, dtype)
         for n, (inputs, vectors, samples) in enumerate(
@@ -268,14 +269,14 @@ def all_kernels(place: Place) -> None:
         ):
             formula = FORMULAS[n % len(FORMULAS)]
             for density, least in ((0.0, 2), (0.5, 2), (0.5, 99), (1.0, 2)):
-                found = program_of(formula, "u" if "u" in formula else "")
+                program = program_of(formula, "u" if "u" in formula else "")
                 length = vectors * bench.width + n
                 tile = bench.collect(inputs, samples, density, least)
-                values, _ = bench.matrices(found, inputs, vectors, length)
+                values, _ = bench.matrices(program, inputs, vectors, length)
                 for explicit in (False, True):
-                    bench.forward(found, tile, values, length, explicit=explicit)
+                    bench.forward(program, tile, values, length, explicit=explicit)
                 for update in (False, True):
-                    bench.backward(found, tile, values, length, update=update)
+                    bench.backward(program, tile, values, length, update=update)
             dense = program_of(formula, "u" if "u" in formula else "")
             bench.dense(dense, inputs, vectors, samples, vectors * bench.width + n)
             bench.elementwise(("logistic", "tanh", "rect")[n % 3], vectors)

@@ -1,6 +1,6 @@
-"""Memory that ends where the next page may not be touched: whoever reads or writes beyond it is killed.
+"""Memory next to a protected page: reading or writing beyond it kills the process.
 
-Run as a program: everything that compiled code does, in such memory.
+Run as a program, it runs all compiled code in such memory.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Side = Literal["behind", "before"]
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_kept: list[Any] = []
+_alive: list[Any] = []
 
 
 def place(array: Array, side: Side) -> Array:
-    """A copy of an array with a forbidden page right behind it, or right before it."""
+    """A copy of an array with a protected page right behind or right before it."""
     pages = -(-array.nbytes // PAGE)
     region = mmap.mmap(-1, (pages + 2) * PAGE)
     start = ctypes.addressof(ctypes.c_char.from_buffer(region))
@@ -32,14 +32,14 @@ def place(array: Array, side: Side) -> Array:
         if _libc.mprotect(ctypes.c_void_p(start + page * PAGE), ctypes.c_size_t(PAGE), PROT_NONE):
             raise OSError(ctypes.get_errno(), "mprotect")
     offset = PAGE if side == "before" else (pages + 1) * PAGE - array.nbytes
-    made = np.frombuffer(region, array.dtype, array.size, offset).reshape(array.shape)
-    made[...] = array
-    _kept.append(region)
-    return made
+    copy = np.frombuffer(region, array.dtype, array.size, offset).reshape(array.shape)
+    copy[...] = array
+    _alive.append(region)
+    return copy
 
 
 def torch_kernels(side: Side) -> None:
-    """What torch calls, with all that it is given and all that it sets aside in guarded memory."""
+    """The torch backend, with its tensors and temporary buffers in guarded memory."""
     import ftnn
     from ftnn.kernels.cpu import backend, skipping
     from tests.kernels.yardstick import case
@@ -68,16 +68,16 @@ def torch_kernels(side: Side) -> None:
             (19, 33, 70, 1.0),
             (20, 16, 64, 1.0),
         ):
-            given = case(ftnn.catalogue["F16"], inputs, outputs, batch, density, dtype)
+            problem = case(ftnn.catalogue["F16"], inputs, outputs, batch, density, dtype)
             x, grad, *matrices = (
-                torch.from_numpy(place(t.numpy(), side)) for t in (given.x, given.grad, *given.matrices)
+                torch.from_numpy(place(t.numpy(), side)) for t in (problem.x, problem.grad, *problem.matrices)
             )
-            backend.transfer(given.program, x, matrices)
-            backend.transfer_backward(given.program, grad, x, matrices, given.program.differentiable)
+            backend.transfer(problem.program, x, matrices)
+            backend.transfer_backward(problem.program, grad, x, matrices, problem.program.differentiable)
 
 
 def driver(side: Side) -> None:
-    """Epochs, with the network, its buffers and its data in guarded memory."""
+    """Training epochs, with the network, its buffers and its data in guarded memory."""
     from ftnn.formula import catalogue
     from ftnn.kernels.program import program_of, signature
     from ftnn.training.compiled import buffers, network, sequence
@@ -98,10 +98,10 @@ def driver(side: Side) -> None:
         ("logistic", "softmax", 0.2),
     )
     for activation, loss, density in kinds:
-        found = program_of(*signature(catalogue["F16"]))
+        program = program_of(*signature(catalogue["F16"]))
         shapes = [
-            buffers.Shape(found, 19, 17),
-            buffers.Shape(found, 17, 3),
+            buffers.Shape(program, 19, 17),
+            buffers.Shape(program, 17, 3),
             buffers.Shape(network.LINEAR, 3, 5),
         ]
         net = network.CompiledNetwork(shapes, activation, loss, "float64", 7)
@@ -112,11 +112,11 @@ def driver(side: Side) -> None:
             )
         x = random.normal(size=(23, 19)) * (random.random((23, 19)) < density)
         samples = buffers.Samples.of(x, "float64")
-        wanted: dict[str, Any] = {
+        targets: dict[str, Any] = {
             "labels": random.integers(5, size=23),
             "targets": random.normal(size=(23, 5)),
         }
-        net.train(samples, np.arange(23), rate=0.01, clip=1.0, weights=np.ones(23), **wanted)
+        net.train(samples, np.arange(23), rate=0.01, clip=1.0, weights=np.ones(23), **targets)
         net.predict(samples)
         net.predict(samples, upto=1)
     memory = buffers.Shape(program_of("tanh(p*x + q*C + r)"), 5, 9)
@@ -129,7 +129,7 @@ if __name__ == "__main__":
     from tests.kernels.buffers import all_kernels
 
     chosen: Side = "before" if sys.argv[2] == "before" else "behind"
-    if sys.argv[1] == "nothing":  # that the guard works at all
+    if sys.argv[1] == "nothing":  # to test the guard itself
         bare = place(np.zeros(3), chosen)
         ctypes.string_at(bare.ctypes.data + (24 if chosen == "behind" else -1), 1)
     all_kernels(lambda array: place(array, chosen))

@@ -1,4 +1,4 @@
-"""Other processes for Triton: it reads `TRITON_INTERPRET` once, when it is imported, and for good."""
+"""Separate processes for Triton, which reads `TRITON_INTERPRET` only when it is imported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 Array = NDArray[Any]
 
 
-def _set_out(interpret: bool) -> None:
+def _initialize(interpret: bool) -> None:
     os.environ["TRITON_INTERPRET"] = "1" if interpret else "0"
     torch.set_num_threads(1)
 
@@ -34,7 +34,7 @@ def _set_out(interpret: bool) -> None:
 @cache
 def _process(interpret: bool) -> ProcessPoolExecutor:
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(1, mp_context=context, initializer=_set_out, initargs=(interpret,))
+    return ProcessPoolExecutor(1, mp_context=context, initializer=_initialize, initargs=(interpret,))
 
 
 def interpreted(call: Callable[..., T], *args: Any) -> T:
@@ -43,33 +43,33 @@ def interpreted(call: Callable[..., T], *args: Any) -> T:
 
 
 def compiled(call: Callable[..., T], *args: Any) -> T:
-    """`call(*args)` where Triton compiles: without a GPU, as far as machine code."""
+    """`call(*args)` where Triton compiles, up to machine code if there is no GPU."""
     return _process(False).submit(call, *args).result()
 
 
-# --- what runs there ---
+# --- functions that run there ---
 
 
-def computed(formula: str, constants: str, given: Sequence[Array], weight: Array | None) -> list[Array]:
-    """F ⊙ x; then with a weight, (batch, out), the gradients of their product by x and every parameter.
+def computed(formula: str, constants: str, arrays: Sequence[Array], weight: Array | None) -> list[Array]:
+    """F ⊙ x and, given a weight (batch, out), the gradients of their product by x and every parameter.
 
-    `given` is x, (batch, in), then the matrices, (in, out).
+    `arrays` is x, (batch, in), then the matrices, (in, out).
     """
-    found = program_of(formula, constants)
-    leaves = [torch.from_numpy(array).requires_grad_() for array in given]
-    out = transfer(found.function, leaves[0], leaves[1:], "triton")
+    program = program_of(formula, constants)
+    leaves = [torch.from_numpy(array).requires_grad_() for array in arrays]
+    out = transfer(program.function, leaves[0], leaves[1:], "triton")
     if weight is None:
         return [out.detach().numpy()]
-    needed = leaves[: 1 + len(found.parameters)]
+    needed = leaves[: 1 + len(program.parameters)]
     grads = torch.autograd.grad(out, needed, torch.from_numpy(weight))
     return [out.detach().numpy(), *(grad.numpy() for grad in grads)]
 
 
 def by_triton(function: Function, x: Tensor, matrices: Sequence[Tensor], weight: Tensor) -> list[Tensor]:
-    """The same for tensors, from here."""
+    """The same for tensors, called from another process."""
     arrays = [tensor.detach().numpy() for tensor in (x, *matrices)]
-    found = interpreted(computed, *signature(function), arrays, weight.numpy())
-    return [torch.from_numpy(array) for array in found]
+    results = interpreted(computed, *signature(function), arrays, weight.numpy())
+    return [torch.from_numpy(array) for array in results]
 
 
 _MAP = """
@@ -85,7 +85,7 @@ def kernel({inputs_at}, out_at, n, BATCH: tl.constexpr):
 
 
 def map_source(expr: Expr, dtype: DType) -> str:
-    """The source of `out[k] = expr`, for the symbols of `expr` in the order of the alphabet."""
+    """The source of `out[k] = expr`, whose inputs are the symbols of `expr` in alphabetical order."""
     inputs = sorted(names(expr))
     written = Written([expr], {name: name for name in inputs}, (), dtype)
     loads = [f"    {name} = tl.load({name}_at + k, mask=k < n, other=0.5)" for name in inputs]
@@ -103,15 +103,15 @@ def map_source(expr: Expr, dtype: DType) -> str:
 def run_map(text: str, arrays: Sequence[Array]) -> Array:
     from ftnn.kernels.triton import launch
 
-    given = [torch.from_numpy(array) for array in arrays]
-    out = torch.empty_like(given[0])
+    tensors = [torch.from_numpy(array) for array in arrays]
+    out = torch.empty_like(tensors[0])
     size = 1 << (len(out) - 1).bit_length()
-    launch._launch(launch.load(text), 1, out, *given, out, len(out), BATCH=size)
+    launch._launch(launch.load(text), 1, out, *tensors, out, len(out), BATCH=size)
     return out.numpy()
 
 
 def evaluate(expr: Expr, at: dict[str, Array], dtype: DType = "float64") -> Array:
-    """The values of an expression by Triton's interpreter."""
+    """The values of an expression, by Triton's interpreter."""
     arrays = [np.ascontiguousarray(at[name], dtype) for name in sorted(names(expr))]
     return interpreted(run_map, map_source(expr, dtype), arrays)
 
@@ -133,9 +133,9 @@ def machine_code(text: str, dtype: DType) -> tuple[int, bool]:
     kinds = {
         n: "constexpr" if n in blocks else pointer if n.endswith("_at") else "i32" for n in kernel.arg_names
     }
-    found = triton.compile(
+    kernel_code = triton.compile(
         ASTSource(fn=kernel, signature=kinds, constexprs=blocks),
         target=GPUTarget("cuda", 80, 32),
         options=launch.OPTIONS,
     )
-    return len(found.asm["cubin"]), _ATOMIC.search(found.asm["ptx"]) is not None
+    return len(kernel_code.asm["cubin"]), _ATOMIC.search(kernel_code.asm["ptx"]) is not None

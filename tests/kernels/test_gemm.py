@@ -1,3 +1,5 @@
+"""Matrix products for separable functions match the reference, and are avoided where factors overflow."""
+
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +24,7 @@ def program_for(formula: str) -> Program:
 def at(
     formula: str, values: dict[str, float], dtype: torch.dtype = torch.float64
 ) -> tuple[Tensor, list[Tensor]]:
-    """One connection, at these values."""
+    """One connection with these values."""
     function = Function(formula)
 
     def single(name: str) -> Tensor:
@@ -32,22 +34,22 @@ def at(
 
 
 def lowest(formula: str) -> float:
-    """Powers that are not whole numbers want a positive base."""
+    """The lower end of values: non-integer powers need a positive base."""
     return 0.2 if formula in ("p*x**2.5", "p**q*x") else -2.0
 
 
-# ---- equal to the reference, to the digits of the largest term
+# ---- against the reference, relative to the sum of absolute terms
 
 
 class Sizes:
-    """The sums of absolute terms that results and gradients are made of: what rounding is relative to."""
+    """The sums of absolute terms of results and gradients: the scale of rounding errors."""
 
-    def __init__(self, found: Program, x: Tensor, matrices: Sequence[Tensor], grad: Tensor):
+    def __init__(self, program: Program, x: Tensor, matrices: Sequence[Tensor], grad: Tensor):
         self.x = x.detach()
-        self.matrices = {n: m.detach() for n, m in zip(found.matrices, matrices, strict=True)}
+        self.matrices = {n: m.detach() for n, m in zip(program.matrices, matrices, strict=True)}
         self.grad = grad.abs()
-        self.plan = found.plan
-        self.program = found
+        self.plan = program.plan
+        self.program = program
 
     def h(self, expr: Expr) -> Tensor:
         return reference.evaluate((expr,), {"x": self.x})[0].abs().expand(self.x.shape)
@@ -88,53 +90,53 @@ class Sizes:
 
 
 @pytest.mark.parametrize("formula", SEPARABLE)
-def test_values_and_gradients_equal_the_reference_to_the_digits_of_the_sum_of_absolute_terms(formula: str):
-    function, found = function_of(formula), program_for(formula)
+def test_values_and_gradients_match_the_reference_relative_to_the_sum_of_absolute_terms(formula: str):
+    function, program = function_of(formula), program_for(formula)
     x, matrices = tensors(function, 7, 9, 5, low=lowest(formula), high=2.0)
     grad = torch.linspace(-1.5, 1, 35, dtype=torch.float64).reshape(7, 5)
-    names = ("x", *found.parameters)
-    sizes = Sizes(found, x, matrices, grad)
+    names = ("x", *program.parameters)
+    sizes = Sizes(program, x, matrices, grad)
     with torch.no_grad():
-        assert gemm.suits(found, x, matrices)
-        value = gemm.transfer(found, x, matrices)
-        slopes = gemm.transfer_backward(found, grad, x, matrices, names)
+        assert gemm.suits(program, x, matrices)
+        value = gemm.transfer(program, x, matrices)
+        slopes = gemm.transfer_backward(program, grad, x, matrices, names)
     expected = transfer(function, x, matrices, "reference")
-    expected_slopes = torch.autograd.grad(expected, (x, *matrices[: len(found.parameters)]), grad)
+    expected_slopes = torch.autograd.grad(expected, (x, *matrices[: len(program.parameters)]), grad)
     assert ((value - expected).abs() <= 1e-12 * sizes.result()).all()
     for name, slope, other in zip(names, slopes, expected_slopes, strict=True):
         assert ((slope - other).abs() <= 1e-12 * sizes.slope(name)).all(), name
 
 
 @pytest.mark.parametrize("formula", SEPARABLE)
-def test_what_comes_through_the_operator_is_that(formula: str):
+def test_separable_functions_through_the_operator_match_the_reference(formula: str):
     function = function_of(formula)
     x, matrices = tensors(function, 4, 3, 5, low=lowest(formula), high=2.0)
     inputs = (x, *matrices[: len(function.parameters)])
-    found, expected = (transfer(function, x, matrices, backend) for backend in ("auto", "reference"))
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    result, expected = (transfer(function, x, matrices, backend) for backend in ("auto", "reference"))
+    torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(
-        torch.autograd.grad(found.sum(), inputs),
+        torch.autograd.grad(result.sum(), inputs),
         torch.autograd.grad(expected.sum(), inputs),
         rtol=1e-9,
         atol=1e-9,
     )
 
 
-@pytest.mark.parametrize("wanted", [("x",), ("q",), ("x", "r"), ("p", "r"), ()])
-def test_only_the_gradients_that_are_wanted_are_made(wanted: tuple[str, ...]):
-    found = program_for("F04")
-    x, matrices = tensors(found.function)
+@pytest.mark.parametrize("requested", [("x",), ("q",), ("x", "r"), ("p", "r"), ()])
+def test_only_the_requested_gradients_are_computed(requested: tuple[str, ...]):
+    program = program_for("F04")
+    x, matrices = tensors(program.function)
     grad = torch.ones(3, 2, dtype=torch.float64)
     names = ("x", "p", "q", "r")
     with torch.no_grad():
-        found_all = gemm.transfer_backward(found, grad, x, matrices, names)
-        some = gemm.transfer_backward(found, grad, x, matrices, wanted)
-    assert len(some) == len(wanted)
-    for name, slope in zip(wanted, some, strict=True):
-        assert torch.equal(slope, found_all[names.index(name)])
+        all_slopes = gemm.transfer_backward(program, grad, x, matrices, names)
+        some = gemm.transfer_backward(program, grad, x, matrices, requested)
+    assert len(some) == len(requested)
+    for name, slope in zip(requested, some, strict=True):
+        assert torch.equal(slope, all_slopes[names.index(name)])
 
 
-def test_decreed_derivatives_survive_the_lowering():
+def test_surrogate_gradients_survive_the_factorisation():
     for formula, slope in (
         ("rect_ada(p)*x", 2.0),
         ("rect_ada(p)*x**2 + rect_ada(p)", 5.0),
@@ -147,14 +149,14 @@ def test_decreed_derivatives_survive_the_lowering():
         assert Function(formula).plan.kind == "gemm"
         for backend in ("auto", "reference"):
             out = transfer(Function(formula), x, matrices, backend)
-            (found,) = torch.autograd.grad(out, matrices[Function(formula).parameters.index("p")])
-            assert found.item() == pytest.approx(slope), (formula, backend)
+            (result,) = torch.autograd.grad(out, matrices[Function(formula).parameters.index("p")])
+            assert result.item() == pytest.approx(slope), (formula, backend)
     x, matrices = at("rect_ada(p)*x", {"x": 2.0, "p": -0.5})
     (by_x,) = torch.autograd.grad(transfer(Function("rect_ada(p)*x"), x, matrices), x)
     assert by_x.item() == 0
 
 
-# ---- where the factors leave the range, and the function does not
+# ---- factors that overflow while the function does not
 
 EXTREME: list[tuple[str, dict[str, float]]] = [
     ("p*exp(x + q)", {"x": 800, "q": -800, "p": 2}),
@@ -182,16 +184,14 @@ EXTREME: list[tuple[str, dict[str, float]]] = [
 
 
 @pytest.mark.parametrize(("formula", "values"), EXTREME)
-def test_factors_that_leave_the_range_do_not_take_the_function_with_them(
-    formula: str, values: dict[str, float]
-):
+def test_a_finite_function_stays_finite_if_its_factors_overflow(formula: str, values: dict[str, float]):
     function = Function(formula)
     x, matrices = at(formula, values)
     expected = oracle(function, x, matrices)
     assert expected.isfinite().all()
-    found = transfer(function, x, matrices)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
-    slopes = torch.autograd.grad(found, (x, *matrices))
+    result = transfer(function, x, matrices)
+    torch.testing.assert_close(result, expected, rtol=1e-12, atol=0)
+    slopes = torch.autograd.grad(result, (x, *matrices))
     others = torch.autograd.grad(transfer(function, x, matrices, "reference"), (x, *matrices))
     torch.testing.assert_close(slopes, others, rtol=1e-12, atol=0, equal_nan=True)
 
@@ -205,14 +205,16 @@ def test_factors_that_leave_the_range_do_not_take_the_function_with_them(
         ("p*(x - q)**2", {"x": 1e25, "q": 1.000001e25, "p": 1e-30}),
     ],
 )
-def test_and_so_in_float32(formula: str, values: dict[str, float]):
+def test_a_finite_function_stays_finite_if_its_factors_overflow_in_float32(
+    formula: str, values: dict[str, float]
+):
     function = Function(formula)
     x, matrices = at(formula, values, torch.float32)
-    found = transfer(function, x, matrices)
-    torch.testing.assert_close(found.double(), oracle(function, x, matrices), rtol=2e-5, atol=0)
+    result = transfer(function, x, matrices)
+    torch.testing.assert_close(result.double(), oracle(function, x, matrices), rtol=2e-5, atol=0)
 
 
-def test_a_layer_gives_the_right_number_there_too():
+def test_a_layer_stays_finite_if_the_factors_of_its_function_overflow():
     layer = ftnn.nn.Transfer(2, 1, "p*exp(x + q)", bias=False, dtype=torch.float64)
     with torch.no_grad():
         layer.matrix("p")[:] = 1.0
@@ -225,7 +227,7 @@ def test_a_layer_gives_the_right_number_there_too():
     assert square(torch.tensor([[1e25]])).item() == 0
 
 
-def test_one_sample_beyond_the_range_does_not_spoil_the_others():
+def test_an_overflowing_sample_does_not_affect_the_others():
     function = Function("p*exp(x + q)")
     x, matrices = tensors(function, 5, 3, 2)
     with torch.no_grad():
@@ -243,14 +245,14 @@ def test_a_quotient_of_equal_parts_is_not_cancelled():
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("formula", [f for f in SEPARABLE if lowest(f) < 0])
-def test_what_is_not_finite_comes_out_as_the_reference_has_it(formula: str, wrong: float):
+def test_nan_and_infinity_propagate_as_in_the_reference(formula: str, wrong: float):
     function = function_of(formula)
     x, matrices = tensors(function, 3, 2, 2)
     with torch.no_grad():
         x[1, 1] = wrong
-    found, expected = (transfer(function, x, matrices, backend) for backend in ("auto", "reference"))
-    torch.testing.assert_close(found[[0, 2]], expected[[0, 2]])
-    assert torch.equal(found[1].isfinite(), expected[1].isfinite())
+    result, expected = (transfer(function, x, matrices, backend) for backend in ("auto", "reference"))
+    torch.testing.assert_close(result[[0, 2]], expected[[0, 2]])
+    assert torch.equal(result[1].isfinite(), expected[1].isfinite())
 
 
 # ---- shapes and dtypes
@@ -260,37 +262,37 @@ def test_what_is_not_finite_comes_out_as_the_reference_has_it(formula: str, wron
 @pytest.mark.parametrize(
     "formula", ["F19", "p*max(x, 0.5)", "p*exp(x + q)", "p + x", "where(p > 0, x, 1)", "p*x + 3"]
 )
-def test_any_size_works_an_empty_batch_too(formula: str, batch: int, ins: int, outs: int):
+def test_all_sizes_work_including_an_empty_batch(formula: str, batch: int, ins: int, outs: int):
     function = function_of(formula)
     x, matrices = tensors(function, batch, ins, outs)
-    found = transfer(function, x, matrices)
-    assert found.shape == (batch, outs)
-    torch.testing.assert_close(found, oracle(function, x, matrices))
+    result = transfer(function, x, matrices)
+    assert result.shape == (batch, outs)
+    torch.testing.assert_close(result, oracle(function, x, matrices))
     grads: Any = torch.autograd.grad(
-        found.sum(), (x, *matrices[: len(function.parameters)]), allow_unused=True
+        result.sum(), (x, *matrices[: len(function.parameters)]), allow_unused=True
     )
     assert grads[0].shape == x.shape
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("formula", ["F03", "F06", "F19", "p*sin(x + r)", "p*exp(x + q)"])
-def test_it_computes_in_the_dtype_it_is_given(formula: str, dtype: torch.dtype):
+def test_results_have_the_dtype_of_the_input(formula: str, dtype: torch.dtype):
     function = function_of(formula)
     x, matrices = tensors(function, dtype=dtype)
-    found = transfer(function, x, matrices)
-    assert found.dtype == dtype
+    result = transfer(function, x, matrices)
+    assert result.dtype == dtype
     tolerance = 40 * torch.finfo(dtype).eps
-    torch.testing.assert_close(found.double(), oracle(function, x, matrices), rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(result.double(), oracle(function, x, matrices), rtol=tolerance, atol=tolerance)
 
 
-def test_tensors_need_not_be_contiguous():
+def test_strided_tensors_are_supported():
     function = function_of("F19")
     x, matrices = tensors(function, 6, 4, 8)
-    turned = [m.detach().T.contiguous().T for m in matrices]
-    torch.testing.assert_close(transfer(function, x[::2], turned), oracle(function, x[::2], matrices))
+    strided = [m.detach().T.contiguous().T for m in matrices]
+    torch.testing.assert_close(transfer(function, x[::2], strided), oracle(function, x[::2], matrices))
 
 
-def test_a_plan_of_no_product_at_all_is_a_sum():
+def test_a_plan_without_products_is_a_sum():
     function = Function("p + x")
     x, matrices = tensors(function)
     torch.testing.assert_close(transfer(function, x, matrices), matrices[0].sum(0) + x.sum(1, keepdim=True))

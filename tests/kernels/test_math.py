@@ -1,4 +1,4 @@
-"""Elementary functions: float32 against float64, over all of float32."""
+"""Elementary functions in float32 against float64, over the whole range of float32."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.kernels._harness import F32, F64, compile_map, module_of, ulps
 
 
 def c_library(name: str) -> Callable[[F64], F64]:
-    """The C library's function: its sin is right near every multiple of π, NumPy's need not be."""
+    """The C library's function: unlike NumPy's, its sin is accurate near every multiple of π."""
     return compile_map(lambda v, x: libm(v, name, x), "float64")
 
 
@@ -49,7 +49,7 @@ TRUE: dict[str, Callable[[F64], F64]] = {
     "sign": lambda x: np.where(np.isnan(x), x, np.sign(x)),
     "rect": lambda x: np.where(x < 0, 0, x),
 }
-"""Each function in float64, far more accurate than a float32 can tell."""
+"""Each function in float64, far more accurate than float32."""
 
 FORMS: dict[str, tuple[str, Callable[..., ir.Value]]] = {
     **{name: (name, row.emit) for name, row in FUNCTIONS.items() if name in TRUE},
@@ -65,17 +65,19 @@ def around(*values: float, count: int = 3000) -> F32:
 
 
 def sample() -> F32:
-    """Every 4099th of all 2^32 float32, infinities and NaN too; and all around what may be critical."""
+    """Every 4099th of all 2^32 float32, including infinities and NaN, and those around critical values."""
     with np.errstate(all="ignore"):
         everywhere = np.arange(0, 2**32, 4099, dtype=np.uint64).astype(np.uint32).view(np.float32)
         zero = np.arange(2000, dtype=np.uint32).view(np.float32)
         quarters = (np.arange(1, 8400, dtype=np.float64) * (math.pi / 2)).astype(np.float32)
         critical = [0.25, 0.35, 0.5, 0.9, 0.92, 1, 2.0**-126, 4, 9.01, 10, 10.2, 16.6, 17.3]
         critical += [87.3, 88.0, 88.72284, 89.41599, 89.5, 103.97, 8192, 12866.0, 12866.9, 2.0**32]
-        # Near to multiples of π/2 beyond those: where a reduction has most to take away.
+        # Near larger multiples of π/2, where the reduction subtracts the most.
         turns = np.exp(np.random.default_rng(0).uniform(math.log(8400), math.log(2**33), 100_000))
         wide = (np.floor(turns) * (math.pi / 2)).astype(np.float32)
-        logs = np.arange(-300, 300) * (math.log(2) / 4)  # where reductions by ln 2 and its parts turn
+        logs = np.arange(-300, 300) * (
+            math.log(2) / 4
+        )  # where reductions by ln 2 switch to the next multiple
         half = np.concatenate(
             [
                 zero,
@@ -90,7 +92,7 @@ def sample() -> F32:
     return np.concatenate([x, WORST, -WORST])
 
 
-# Where the runs behind the stated accuracies (see `Elementary.ulp`) found the largest error of each function.
+# Arguments with the largest error of each function, from the runs behind the stated accuracies.
 WORST = np.array(
     [11.740725, 6.423664, 2.0372186, 5.588994, 1.0433589, 0.34791902, 0.520089, 0.063236244, 3.465644,
      0.9042963, 0.47663775, 0.78800714, 5450.4106, 378.31082, 11679.371, 5476.5815, 7057.5874, 7059.158,
@@ -102,16 +104,16 @@ SAMPLE = sample()
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_float32_is_as_near_to_the_truth_as_stated(form: str) -> None:
+def test_float32_accuracy_is_as_stated(form: str) -> None:
     name, emit = FORMS[form]
     with np.errstate(all="ignore"):
         error = ulps(compile_map(emit)(SAMPLE), TRUE[name](SAMPLE.astype(np.float64)))
     worst = error.argmax()
     assert error[worst] <= ACCURACY[form] <= 4, f"{error[worst]:.3f} ulp at {SAMPLE[worst]!r}"
-    assert error[worst] >= ACCURACY[form] - 0.01  # the largest error is among the sample, and no less is true
+    assert error[worst] >= ACCURACY[form] - 0.01  # the sample contains the largest error
 
 
-def test_the_stated_accuracy_is_in_the_docstring() -> None:
+def test_docstrings_state_the_accuracy_of_the_table() -> None:
     emits = {
         **{name: row.emit for name, row in FUNCTIONS.items()},
         **{form: e for form, (_, e) in FORMS.items()},
@@ -139,7 +141,7 @@ def test_every_function_has_an_oracle() -> None:
         ("log", power, "_LOG"),
     ],
 )
-def test_a_wrong_coefficient_is_noticed(
+def test_a_wrong_coefficient_is_detected(
     name: str, module: Any, coefficients: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second, *rest = getattr(module, coefficients)
@@ -161,7 +163,7 @@ LANES = SAMPLE[:: len(SAMPLE) // 40000]
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_value_depends_on_neither_lane_count_nor_neighbours(form: str) -> None:
+def test_values_depend_on_neither_lane_count_nor_neighbours(form: str) -> None:
     emit = FORMS[form][1]
     one = compile_map(emit, lanes=16)(LANES)
     mixed = np.random.default_rng(0).permutation(len(LANES))
@@ -200,7 +202,7 @@ VALUES = {
 @pytest.mark.parametrize("form", FORMS)
 def test_special_values_are_exact(form: str, dtype: DType) -> None:
     values = [*VALUES[form], (math.nan, math.nan)]
-    if dtype == "float64":  # what is too small or too large for float32 is not there
+    if dtype == "float64":  # values beyond the range of float32 only
         values = [(x, true) for x, true in values if x == 0 or not math.isfinite(x)]
     x, true = np.array(values, np.float32).T.astype(dtype)
     got = compile_map(FORMS[form][1], dtype)(x)
@@ -210,28 +212,28 @@ def test_special_values_are_exact(form: str, dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("form", ["sin", "cos", "sin alone", "cos alone", "tanh", "erf"])
-def test_no_value_is_greater_than_one(form: str) -> None:
+def test_bounded_functions_stay_within_one(form: str) -> None:
     got = compile_map(FORMS[form][1])(SAMPLE)
     assert np.nanmax(np.abs(got)) == 1
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_float64_is_right_to_a_few_of_its_own_places(form: str) -> None:
+def test_float64_is_accurate_to_a_few_ulp(form: str) -> None:
     name, emit = FORMS[form]
     rng = np.random.default_rng(0)
     x = np.concatenate([rng.normal(scale=s, size=2000) for s in (1e-3, 1, 30)])
     with np.errstate(all="ignore"):
         true = TRUE[name](x)
         got = compile_map(emit, "float64")(x)
-    rtol = 2e-13 if name == "gauss" else 2e-15  # there it is the oracle whose square is rounded
+    rtol = 2e-13 if name == "gauss" else 2e-15  # the oracle rounds the square
     np.testing.assert_allclose(got, true, rtol=rtol, atol=1e-300)
 
 
-# Sharing, and what the hot path costs
+# ---- sharing, and the cost of the hot path
 
 
 def instructions(text: str) -> list[str]:
-    """What the loop of a module computes, without what costs nothing: bitcasts, addresses, phis."""
+    """The instructions of a module's loop, without free ones such as bitcasts, addresses and phis."""
     start = text.index('define void @"map"')
     body = text[start : text.index("\n}", start)]
     free = ("bitcast", "getelementptr", "phi", "load", "extractvalue", "insertelement", "shufflevector")
@@ -240,11 +242,11 @@ def instructions(text: str) -> list[str]:
 
 def cost(*emits: Callable[..., ir.Value]) -> int:
     text = str(module_of(lambda v, x: [emit(v, x) for emit in emits], "float32", 16, 1, len(emits)))
-    outside = [line for line in instructions(text) if "ftnn.reduce" not in line and "select" not in line]
-    return len(outside) - 2  # the loop's own
+    counted = [line for line in instructions(text) if "ftnn.reduce" not in line and "select" not in line]
+    return len(counted) - 2  # those of the loop itself
 
 
-def test_sin_and_cos_of_one_argument_share_their_reduction_and_their_branch() -> None:
+def test_sin_and_cos_of_one_argument_share_reduction_and_branch() -> None:
     text = str(module_of(lambda v, x: [trig.sin(v, x), trig.cos(v, x)], "float32", 16, 1, 2))
     assert len(re.findall(r"call .*ftnn\.reduce", text)) == 1
     both, each = cost(trig.sin, trig.cos), (cost(trig.sin), cost(trig.cos))
@@ -263,11 +265,11 @@ def test_sin_and_cos_of_one_argument_share_their_reduction_and_their_branch() ->
         ([exponential.sinh, exponential.cosh], 22),
     ],
 )
-def test_hot_functions_stay_short(emits: list[Callable[..., ir.Value]], limit: int) -> None:
+def test_hot_functions_have_few_instructions(emits: list[Callable[..., ir.Value]], limit: int) -> None:
     assert cost(*emits) <= limit
 
 
-def test_an_argument_out_of_range_leaves_what_is_live_around_it_alone() -> None:
+def test_the_out_of_range_path_preserves_live_registers() -> None:
     def emit(v: Vectors, x: ir.Value) -> list[ir.Value]:
         live = [v.mul(x, v.const(k)) for k in range(1, 21)]  # more than there are registers
         waves = [trig.sin(v, x), trig.cos(v, x), trig.sin_alone(v, x), trig.cos_alone(v, x)]

@@ -1,4 +1,4 @@
-"""Operators check every tensor, whoever calls them: generated code reads where it is told to."""
+"""Operators check every tensor at every call, because generated code does not check its addresses."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,26 +22,26 @@ def with_q(layer: nn.Module, q: Tensor, x: Tensor = X) -> Any:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("shape", [(1, 1), (30, 1), (31, 20), (30, 21), (30,), (30, 20, 1), (0, 0)])
-def test_a_matrix_of_another_shape_is_refused(shape: tuple[int, ...], backend: Any):
+def test_a_matrix_of_the_wrong_shape_raises(shape: tuple[int, ...], backend: Any):
     layer = ftnn.nn.Transfer(30, 20, "F12", backend=backend)
     with pytest.raises(ShapeError, match=r"q has shape .*expected \(in, out\) = \(30, 20\)"):
         with_q(layer, torch.ones(shape))
 
 
-def test_a_matrix_far_too_small_does_not_crash_the_process():
+def test_a_matrix_far_too_small_raises_instead_of_crashing():
     with pytest.raises(ShapeError, match="q has shape"):
         with_q(ftnn.nn.Transfer(3000, 3000, "F12"), torch.ones(1, 1), torch.ones(2, 3000))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16, torch.int32])
-def test_a_matrix_of_another_dtype_is_refused(dtype: torch.dtype, backend: Any):
+def test_a_matrix_of_the_wrong_dtype_raises(dtype: torch.dtype, backend: Any):
     layer = ftnn.nn.Transfer(30, 20, "F12", backend=backend)
     with pytest.raises(DTypeError, match=f"q is {dtype}; expected torch.float32"):
         with_q(layer, torch.ones(30, 20, dtype=dtype))
 
 
-def test_a_state_dict_assigned_in_another_dtype_is_refused_when_it_is_used():
+def test_a_state_dict_assigned_in_another_dtype_raises_when_used():
     layer = ftnn.nn.Transfer(30, 20, "F12")
     state = layer.state_dict()
     state["theta.q"] = state["theta.q"].double()
@@ -50,7 +50,7 @@ def test_a_state_dict_assigned_in_another_dtype_is_refused_when_it_is_used():
         layer(X)
 
 
-def test_what_an_unsafe_parametrization_makes_is_looked_at():
+def test_the_result_of_an_unsafe_parametrization_is_checked():
     class Corner(nn.Module):
         def forward(self, q: Tensor) -> Tensor:
             return q[:1, :1]
@@ -61,7 +61,7 @@ def test_what_an_unsafe_parametrization_makes_is_looked_at():
         layer(X)
 
 
-def test_a_vmapped_matrix_of_another_shape_is_refused():
+def test_a_vmapped_matrix_of_the_wrong_shape_raises():
     layer = ftnn.nn.Transfer(30, 20, "F12")
 
     def one(q: Tensor) -> Any:
@@ -73,13 +73,13 @@ def test_a_vmapped_matrix_of_another_shape_is_refused():
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("q", [torch.ones(1), torch.ones(3), torch.ones(2, 1), torch.ones(2).double()])
-def test_partial_matrices_are_looked_at_too(q: Tensor, backend: Any):
+def test_partial_matrices_are_checked(q: Tensor, backend: Any):
     layer = ftnn.nn.Partial(30, 20, "F12", [(0, 1), (3, 4)], backend=backend)
     with pytest.raises(FtnnError, match=r"q (has shape|is torch)"):
         with_q(layer, q)
 
 
-def test_memory_matrices_are_looked_at_too():
+def test_memory_matrices_are_checked():
     with pytest.raises(ShapeError, match="q has shape"):
         with_q(ftnn.nn.Memory(30, 20), torch.ones(1, 1), X[None])
 
@@ -91,7 +91,7 @@ def called(x: Tensor, *matrices: Tensor) -> Tensor:
     return torch.ops.ftnn.transfer(x, list(matrices), [], *signature(ftnn.catalogue["F12"]), "auto")
 
 
-def test_an_operator_checks_what_it_is_given_directly():
+def test_the_operator_checks_its_tensors_when_called_directly():
     p = torch.ones(30, 20)
     assert called(X, p, p, p).shape == (5, 20)
     with pytest.raises(FtnnError, match=r"expected 4 tensors \(x, p, q, r\), got 3"):
@@ -123,7 +123,7 @@ def test_the_backward_operator_checks_the_gradient():
         ([0, 1], []),
     ],
 )
-def test_lists_of_connections_that_lead_elsewhere_are_refused(inputs: list[int], bounds: list[int]):
+def test_lists_with_connections_out_of_range_raise(inputs: list[int], bounds: list[int]):
     p = torch.ones(2)
     places = torch.tensor(inputs, dtype=torch.int32), torch.tensor(bounds, dtype=torch.int64)
     with pytest.raises(ShapeError):
@@ -135,8 +135,8 @@ def dense_only(make: Callable[[], Tensor], layer: nn.Module) -> None:
         layer(make())
 
 
-@pytest.mark.filterwarnings("ignore")  # torch says that nested and sparse tensors are prototypes
-def test_a_tensor_that_is_not_dense_is_refused():
+@pytest.mark.filterwarnings("ignore")  # torch warns that nested and sparse tensors are prototypes
+def test_sparse_and_nested_tensors_raise():
     kinds: list[Callable[[], Tensor]] = [
         lambda: X.to_sparse(),
         lambda: X.to_sparse_csr(),
@@ -150,7 +150,7 @@ def test_a_tensor_that_is_not_dense_is_refused():
         dense_only(make, ftnn.nn.Memory(30, 20))
 
 
-def test_a_lazily_negated_tensor_is_read_as_what_it_is():
+def test_lazily_negated_tensors_are_resolved():
     negated = torch.complex(X, X).conj().imag
     assert negated.is_neg()
     layer = ftnn.nn.Transfer(30, 20, "F12")

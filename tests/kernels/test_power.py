@@ -1,4 +1,4 @@
-"""Powers: float32 against C's pow in float64."""
+"""Powers in float32 against C's pow in float64."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def true_pow() -> Compiled:
 
 
 @pytest.mark.parametrize("lanes", [1, 3, 8, 16])
-def test_pow_has_all_special_cases_of_c(true_pow: Compiled, lanes: int) -> None:
+def test_pow_has_the_special_cases_of_c(true_pow: Compiled, lanes: int) -> None:
     half = [0.0, 1e-45, 1e-30, 0.3, 0.5, 1, 1.0000001, 1.5, 2, 3, 4, 7, 1e10, 16777215, 3e38, np.inf, np.nan]
     values = np.array([*half, *(-one for one in half)], np.float32)
     a, b = (grid.ravel() for grid in np.meshgrid(values, values))
@@ -32,13 +32,13 @@ def test_pow_has_all_special_cases_of_c(true_pow: Compiled, lanes: int) -> None:
     np.testing.assert_array_equal(np.signbit(got[number]), np.signbit(true[number]))
 
 
-def test_pow_is_accurate_over_the_whole_plane(true_pow: Compiled) -> None:
+def test_pow_is_accurate_for_all_arguments(true_pow: Compiled) -> None:
     rng = np.random.default_rng(0)
     count = 1_000_000
     anything = rng.integers(0, 0x7F800000, count, dtype=np.uint32).view(np.float32)
     near_one = (1 + rng.normal(scale=1e-3, size=count)).astype(np.float32)
     a = np.concatenate([anything, near_one, anything])
-    # Exponents that make a number of the result, denormals too; and any exponents.
+    # Exponents that give a finite result, including denormals; then arbitrary exponents.
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         b = (rng.uniform(-151, 129, 2 * count) / np.log2(a[: 2 * count].astype(np.float64))).astype(
             np.float32
@@ -63,7 +63,7 @@ def test_powi_is_accurate(true_pow: Compiled, dtype: DType, n: int) -> None:
         np.testing.assert_allclose(got, true, rtol=2e-15, atol=1e-307)
 
 
-def test_powi_of_a_small_exponent_is_made_of_products() -> None:
+def test_powi_multiplies_for_small_exponents() -> None:
     code = compile_map(lambda v, a: [POWI(v, a, 2), POWI(v, a, 3), POWI(v, a, 5)], results=3).code
     assert code.count(" fmul ") == 4  # a², a²·a, (a²)², (a²)²·a
 

@@ -1,4 +1,4 @@
-"""Arguments are packed and read by name."""
+"""Kernel arguments are packed and read by name; targets compute sizes in vectors."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ class Some(Args):
     out: int
 
 
-def test_numbers_stand_in_the_order_of_the_names_however_they_are_given():
+def test_args_are_packed_in_the_order_of_their_names():
     assert Some(out=3, samples=1, stride=2) == (1, 2, 3)
     assert Some.names == ("samples", "stride", "out")
 
 
-def test_each_place_has_its_name():
+def test_places_gives_the_index_of_each_name():
     places = Some.places()
     assert (places.samples, places.stride, places.out) == (0, 1, 2)
     assert Some(samples=7, stride=8, out=9)[places.stride] == 8
 
 
-def test_an_order_cannot_be_given():
+def test_args_are_keyword_only():
     with pytest.raises(TypeError):
         Some(1, 2, 3)  # pyright: ignore[reportCallIssue]
 
 
-def test_a_name_that_is_missing_or_wrong_is_refused():
+def test_missing_and_unknown_names_raise():
     with pytest.raises(TypeError, match="takes samples, stride, out; got samples, stride"):
         Some(samples=1, stride=2)  # pyright: ignore[reportCallIssue]
     with pytest.raises(TypeError, match="takes samples, stride, out; got samples, stride, count"):
         Some(samples=1, stride=2, count=3)  # pyright: ignore[reportCallIssue]
 
 
-def test_a_target_knows_how_many_vectors_hold_some_numbers():
+def test_target_computes_sizes_in_vectors():
     target = Target("float64", 4)
     assert (target.size, target.vectors(9), target.filled(9), target.filled(8)) == (8, 3, 12, 8)

@@ -1,4 +1,4 @@
-"""Threads, processes, and machines without LLVM: the same numbers everywhere."""
+"""Threads, processes, and machines without LLVM all compute the same numbers."""
 
 from __future__ import annotations
 
@@ -33,17 +33,20 @@ def on_threads(count: int) -> Generator[None]:
         torch.set_num_threads(before)
 
 
-def computed(given: Case) -> list[Tensor]:
-    wanted = given.program.differentiable
-    forward = backend.transfer(given.program, given.x, given.matrices)
-    return [forward, *backend.transfer_backward(given.program, given.grad, given.x, given.matrices, wanted)]
+def computed(problem: Case) -> list[Tensor]:
+    variables = problem.program.differentiable
+    forward = backend.transfer(problem.program, problem.x, problem.matrices)
+    return [
+        forward,
+        *backend.transfer_backward(problem.program, problem.grad, problem.x, problem.matrices, variables),
+    ]
 
 
 def large(name: str = "F12", dtype: torch.dtype = torch.float32, density: float = 0.5) -> Case:
-    """Large enough for several threads to take part."""
-    given = case(ftnn.catalogue[name], 67, 75, 150, density, dtype)
-    assert given.x.numel() * 75 > tiling.SMALL
-    return given
+    """Large enough for several threads."""
+    problem = case(ftnn.catalogue[name], 67, 75, 150, density, dtype)
+    assert problem.x.numel() * 75 > tiling.SMALL
+    return problem
 
 
 # ---- the same bits
@@ -51,39 +54,39 @@ def large(name: str = "F12", dtype: torch.dtype = torch.float32, density: float 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", ["F03", "F09", "F12", "F15"])
-def test_the_number_of_threads_does_not_change_a_bit(name: str, dtype: torch.dtype):
-    given = large(name, dtype)
-    found: list[list[Tensor]] = []
+def test_results_have_the_same_bits_on_any_number_of_threads(name: str, dtype: torch.dtype):
+    problem = large(name, dtype)
+    results: list[list[Tensor]] = []
     for count in (1, 2, 3, 5, 1):
         with on_threads(count):
-            found.append(computed(given))
-    for other in found[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+            results.append(computed(problem))
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
-def test_blocks_and_what_counts_as_small_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch):
-    given = large()
-    whole = computed(given)
+def test_results_have_the_same_bits_for_any_block_size(monkeypatch: pytest.MonkeyPatch):
+    problem = large()
+    whole = computed(problem)
     for block, small in ((1, 0), (3, 0), (100, 0), (8, 10**9)):
         monkeypatch.setattr(tiling, "BLOCK_VECTORS", block)
         monkeypatch.setattr(tiling, "SMALL", small)
         with on_threads(2):
-            assert all(torch.equal(a, b) for a, b in zip(whole, computed(given), strict=True))
+            assert all(torch.equal(a, b) for a, b in zip(whole, computed(problem), strict=True))
 
 
-def test_a_sample_alone_has_the_bits_that_it_has_among_others():
-    """Where nothing is skipped: a sum over inputs does not know what else is in the batch."""
-    given = large(density=1.0)
-    whole = backend.transfer(given.program, given.x, given.matrices)
+def test_a_sample_has_the_same_bits_alone_as_in_a_batch():
+    """Without skipping, a sum over inputs does not depend on the rest of the batch."""
+    problem = large(density=1.0)
+    whole = backend.transfer(problem.program, problem.x, problem.matrices)
     for rows in (slice(0, 1), slice(63, 66), slice(100, 150)):
-        assert torch.equal(backend.transfer(given.program, given.x[rows], given.matrices), whole[rows])
+        assert torch.equal(backend.transfer(problem.program, problem.x[rows], problem.matrices), whole[rows])
 
 
-def test_outputs_alone_have_the_bits_that_they_have_among_others():
-    given = large(density=1.0)
-    whole = backend.transfer(given.program, given.x, given.matrices)
+def test_an_output_has_the_same_bits_alone_as_among_others():
+    problem = large(density=1.0)
+    whole = backend.transfer(problem.program, problem.x, problem.matrices)
     for columns in (slice(0, 1), slice(16, 32), slice(3, 75)):
-        part = backend.transfer(given.program, given.x, [m[:, columns] for m in given.matrices])
+        part = backend.transfer(problem.program, problem.x, [m[:, columns] for m in problem.matrices])
         assert torch.equal(part, whole[:, columns])
 
 
@@ -91,7 +94,7 @@ def test_outputs_alone_have_the_bits_that_they_have_among_others():
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_torch_says_how_many_threads_there_are(count: int, monkeypatch: pytest.MonkeyPatch):
+def test_kernels_use_as_many_threads_as_torch(count: int, monkeypatch: pytest.MonkeyPatch):
     seen: list[int] = []
 
     def start(team: Any, address: int, threads: int, flags: int) -> None:
@@ -99,17 +102,17 @@ def test_torch_says_how_many_threads_there_are(count: int, monkeypatch: pytest.M
         team(address)
 
     monkeypatch.setattr(threads, "_torch_threads", lambda: start)
-    given = large()
+    problem = large()
     with on_threads(count):
-        found = computed(given)
+        results = computed(problem)
     assert set(seen) == ({count} if count > 1 else set())
     with on_threads(1):
-        assert all(torch.equal(a, b) for a, b in zip(found, computed(given), strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(results, computed(problem), strict=True))
 
 
-def test_what_is_not_worth_it_stays_in_this_thread(monkeypatch: pytest.MonkeyPatch):
+def test_small_layers_run_in_the_calling_thread(monkeypatch: pytest.MonkeyPatch):
     def start(*_: object) -> None:
-        raise AssertionError("no other thread was wanted")
+        raise AssertionError("no other thread should start")
 
     monkeypatch.setattr(threads, "_torch_threads", lambda: start)
     function, x = ftnn.catalogue["F12"], torch.rand(4, 5)
@@ -118,23 +121,23 @@ def test_what_is_not_worth_it_stays_in_this_thread(monkeypatch: pytest.MonkeyPat
         assert backend.transfer(Program(function), x, matrices).shape == (4, 6)
 
 
-def test_a_pool_of_our_own_serves_where_torchs_threads_cannot_be_had(monkeypatch: pytest.MonkeyPatch):
-    given = large()
+def test_a_thread_pool_replaces_unavailable_openmp_threads(monkeypatch: pytest.MonkeyPatch):
+    problem = large()
     with on_threads(3):
-        expected = computed(given)
+        expected = computed(problem)
         monkeypatch.setattr(threads, "_torch_threads", lambda: None)
-        assert all(torch.equal(a, b) for a, b in zip(computed(given), expected, strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(computed(problem), expected, strict=True))
 
 
-def test_several_python_threads_at_once_compute_the_same():
+def test_concurrent_python_threads_compute_the_same_bits():
     cases = [large("F12"), large("F16"), large("F09")]
-    alone = [computed(given) for given in cases]
+    alone = [computed(problem) for problem in cases]
     wrong: list[str] = []
 
     def work(n: int) -> None:
         for _ in range(3):
-            found = computed(cases[n % 3])
-            if not all(torch.equal(a, b) for a, b in zip(found, alone[n % 3], strict=True)):
+            results = computed(cases[n % 3])
+            if not all(torch.equal(a, b) for a, b in zip(results, alone[n % 3], strict=True)):
                 wrong.append(str(n))
 
     with on_threads(2):
@@ -147,71 +150,71 @@ def test_several_python_threads_at_once_compute_the_same():
     assert not any(worker.is_alive() for worker in workers)
 
 
-def test_threads_that_meet_a_formula_for_the_first_time_all_get_it():
-    formula, found = "p*sin(q*x + 0.123456)*1.5", list[Tensor]()
+def test_concurrent_threads_can_compile_the_same_new_formula():
+    formula, results = "p*sin(q*x + 0.123456)*1.5", list[Tensor]()
     x, barrier = torch.linspace(-1, 1, 12).reshape(3, 4), threading.Barrier(5)
     matrices = [torch.full((4, 2), 0.5), torch.full((4, 2), 2.0)]
 
     def work() -> None:
         barrier.wait()
-        found.append(ftnn.kernels.transfer(ftnn.Function(formula), x, matrices))
+        results.append(ftnn.kernels.transfer(ftnn.Function(formula), x, matrices))
 
     workers = [threading.Thread(target=work) for _ in range(5)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join(60)
-    wanted = (0.5 * torch.sin(2 * x + 0.123456) * 1.5).sum(1, keepdim=True).expand(3, 2)
-    assert len(found) == 5
-    for one in found:
-        torch.testing.assert_close(one, wanted)
+    expected = (0.5 * torch.sin(2 * x + 0.123456) * 1.5).sum(1, keepdim=True).expand(3, 2)
+    assert len(results) == 5
+    for one in results:
+        torch.testing.assert_close(one, expected)
 
 
 # ---- other processes
 
 
 class Transferred(Dataset[Tensor]):
-    """A dataset whose items pass through a layer, in whatever process asks for them."""
+    """A dataset whose items are computed by a layer in the worker process."""
 
-    def __init__(self, given: Case):
-        self.given = given
+    def __init__(self, problem: Case):
+        self.problem = problem
 
     def __len__(self) -> int:
         return 4
 
     def __getitem__(self, n: int) -> Tensor:
         torch.set_num_threads(1 + n % 2)
-        found = computed(self.given)
+        results = computed(self.problem)
         assert torch.utils.data.get_worker_info() is not None
-        return torch.cat([t.flatten() for t in found])
+        return torch.cat([t.flatten() for t in results])
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*")  # torch and newer Pythons warn of forks
-def test_forked_workers_of_a_data_loader_compute_the_same():
-    given = large()
+@pytest.mark.filterwarnings("ignore:.*fork.*")  # torch and recent Pythons warn about forks
+def test_forked_data_loader_workers_compute_the_same_bits():
+    problem = large()
     with on_threads(2):
-        alone = torch.cat([t.flatten() for t in computed(given)])  # the parent has its threads by now
+        alone = torch.cat([t.flatten() for t in computed(problem)])  # starts the threads of the parent
         loader = DataLoader(
-            Transferred(given), batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=60
+            Transferred(problem), batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=60
         )
-        found = list(loader)
-    assert len(found) == 4
-    assert all(torch.equal(one, alone) for one in found)
+        results = list(loader)
+    assert len(results) == 4
+    assert all(torch.equal(one, alone) for one in results)
 
 
-def shifted(given: Case, n: int) -> Tensor:
-    return backend.transfer(given.program, given.x + n, given.matrices)
+def shifted(problem: Case, n: int) -> Tensor:
+    return backend.transfer(problem.program, problem.x + n, problem.matrices)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["loky", "threading"])
-def test_joblib_computes_the_same(backend: str):
+def test_joblib_workers_compute_the_same_bits(backend: str):
     joblib: Any = pytest.importorskip("joblib")
-    formula, given = ftnn.catalogue["F16"].formula, large("F16")
+    formula, problem = ftnn.catalogue["F16"].formula, large("F16")
     parallel = joblib.Parallel(n_jobs=2, backend=backend)
-    found = parallel(joblib.delayed(_layer)(formula, given.x + n, given.matrices) for n in range(3))
-    for n, one in enumerate(found):
-        assert torch.equal(one, shifted(given, n))
+    results = parallel(joblib.delayed(_layer)(formula, problem.x + n, problem.matrices) for n in range(3))
+    for n, one in enumerate(results):
+        assert torch.equal(one, shifted(problem, n))
 
 
 def _layer(formula: str, x: Tensor, matrices: list[Tensor]) -> Tensor:
@@ -226,7 +229,7 @@ def work():
     assert torch.get_num_threads() == 2 and layer(torch.randn(300, 67)).isfinite().all()
 
 torch.set_num_threads(2)
-torch.sin(torch.randn(2_000_000))  # torch has its threads by now, and ftnn's kernels are not loaded yet
+torch.sin(torch.randn(2_000_000))  # starts torch's threads before ftnn's kernels are loaded
 child = multiprocessing.get_context("fork").Process(target=work)
 child.start()
 child.join(60)
@@ -238,18 +241,18 @@ if child.exitcode is None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="forks a process that has threads")
-def test_a_fork_before_the_first_layer_does_not_wait_for_threads_that_are_not_there():
-    ended = subprocess.run(
+def test_a_multiprocessing_fork_does_not_hang_on_missing_openmp_threads():
+    process = subprocess.run(
         [sys.executable, "-c", FORKED], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
-    assert ended.stdout == "0\n", ended.stderr
+    assert process.stdout == "0\n", process.stderr
 
 
 RAW_FORK = """
 import os, signal, torch, ftnn
 
 torch.set_num_threads(2)
-torch.sin(torch.randn(2_000_000))  # torch has its threads by now, and ftnn's kernels are not loaded yet
+torch.sin(torch.randn(2_000_000))  # starts torch's threads before ftnn's kernels are loaded
 child = os.fork()
 if not child:
     signal.alarm(60)
@@ -262,11 +265,11 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="forks a process that has threads")
-def test_nor_does_a_raw_fork_which_no_library_knows_of():
-    ended = subprocess.run(
+def test_a_raw_os_fork_does_not_hang_on_missing_openmp_threads():
+    process = subprocess.run(
         [sys.executable, "-c", RAW_FORK], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
-    assert ended.stdout == "0\n", ended.stderr
+    assert process.stdout == "0\n", process.stderr
 
 
 # ---- without LLVM
@@ -302,9 +305,9 @@ for warning in caught:
 
 
 @pytest.mark.slow
-def test_without_llvm_plain_torch_serves_and_says_so_once():
-    ended = subprocess.run(
+def test_without_llvm_plain_torch_is_used_with_one_warning():
+    process = subprocess.run(
         [sys.executable, "-c", WITHOUT], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.splitlines() == ["FtnnError", "UserWarning True True"]
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.splitlines() == ["FtnnError", "UserWarning True True"]

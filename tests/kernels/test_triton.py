@@ -1,4 +1,4 @@
-"""Kernels for GPUs, under Triton's interpreter, against the reference in float64."""
+"""Triton kernels, run by Triton's interpreter, match the float64 reference."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.kernels.interpreted import by_triton
 
 
 def weight_for(x: Tensor, matrices: list[Tensor]) -> Tensor:
-    """What is sent down to the outputs, (batch, out)."""
+    """The gradient at the outputs, (batch, out)."""
     shape = (x.shape[0], matrices[0].shape[1])
     return torch.rand(shape, generator=torch.Generator().manual_seed(7), dtype=x.dtype) - 0.5
 
@@ -29,17 +29,17 @@ def weight_for(x: Tensor, matrices: list[Tensor]) -> Tensor:
 def by_reference(function: Function, x: Tensor, matrices: list[Tensor], weight: Tensor) -> list[Tensor]:
     """F ⊙ x and its gradients by x and every parameter, in float64."""
     leaves = [t.detach().double().requires_grad_() for t in (x, *matrices)]
-    found = program_of(*signature(function))
+    program = program_of(*signature(function))
     out = transfer(function, leaves[0], leaves[1:], "reference")
-    return [out.detach(), *torch.autograd.grad(out, leaves[: 1 + len(found.parameters)], weight.double())]
+    return [out.detach(), *torch.autograd.grad(out, leaves[: 1 + len(program.parameters)], weight.double())]
 
 
 def check(function: Function, x: Tensor, matrices: list[Tensor]) -> None:
-    """That Triton gives what the reference does, to rounding."""
+    """Triton matches the reference, up to rounding."""
     weight = weight_for(x, matrices)
-    found = by_triton(function, x, matrices, weight)
+    result = by_triton(function, x, matrices, weight)
     expected = by_reference(function, x, matrices, weight)
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(result, expected, strict=True):
         assert one.dtype == x.dtype
         scale = max(1.0, float(other.abs().max())) if other.numel() else 1.0
         tolerance = 100 * torch.finfo(x.dtype).eps * scale
@@ -50,19 +50,19 @@ def check(function: Function, x: Tensor, matrices: list[Tensor]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("batch", "ins", "outs"), [(1, 17, 129), (33, 3, 1), (3, 129, 17)])
+@pytest.mark.parametrize(("batch", "ins", "outs"), [(1, 17, 129), (33, 3, 1), (3, 33, 17)])
 @pytest.mark.parametrize("name", FEED_FORWARD)
-def test_every_catalogue_function_is_computed_and_differentiated(name: str, batch: int, ins: int, outs: int):
+def test_catalogue_matches_the_reference_in_float32(name: str, batch: int, ins: int, outs: int):
     check(catalogue[name], *tensors(catalogue[name], batch, ins, outs, torch.float32))
 
 
 @pytest.mark.parametrize("name", FEED_FORWARD)
-def test_and_in_float64(name: str):
+def test_catalogue_matches_the_reference_in_float64(name: str):
     check(catalogue[name], *tensors(catalogue[name], 33, 3, 1))
 
 
 def using(op: Op) -> Function:
-    """A function with `op` in it, all of whose arguments move with the input within the row's domain."""
+    """A function that uses `op`, with arguments that vary with x within the operation's domain."""
     args = [f"({(lo + hi) / 2} + {(hi - lo) / 2}*sin(q{n}*x + r{n}))" for n, (lo, hi) in enumerate(op.domain)]
     if op.name == "where":
         text = f"where({args[0]} < 0, {args[1]}, {args[2]})"
@@ -77,7 +77,7 @@ def using(op: Op) -> Function:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("op", OPS)
-def test_every_operation_is_computed_and_differentiated_within_a_formula(op: str, dtype: torch.dtype):
+def test_every_operation_matches_the_reference_in_value_and_gradient(op: str, dtype: torch.dtype):
     function = using(OPS[op])
     check(function, *tensors(function, 3, 4, 5, dtype))
 
@@ -96,43 +96,43 @@ def test_every_operation_is_computed_and_differentiated_within_a_formula(op: str
         "tl*x + kernel*g + _pow*m_p + t0*total**2 + lambda_",
     ],
 )
-def test_numbers_powers_and_unlucky_names(formula: str):
+def test_numbers_powers_and_names_that_could_clash_match_the_reference(formula: str):
     for dtype in (torch.float32, torch.float64):
         check(function := Function(formula), *tensors(function, 3, 4, 5, dtype, low=0.2))
 
 
-def test_a_mixed_matrix():
+def test_a_mixed_matrix_matches_the_reference():
     layer = ftnn.nn.Transfer(4, 5, ftnn.Mixed(["F12", "F03", "F07"]), dtype=torch.float64)
     check(layer.function, torch.randn(3, 4, dtype=torch.float64), layer.matrices())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("batch", "ins", "outs"), [(0, 3, 2), (1, 1, 1), (1, 1, 3), (33, 129, 129), (64, 32, 64), (65, 33, 65)]
+    ("batch", "ins", "outs"), [(0, 3, 2), (1, 1, 1), (1, 1, 3), (33, 65, 129), (64, 32, 64), (65, 33, 65)]
 )
-def test_an_empty_batch_and_sizes_at_the_edge_of_a_block(batch: int, ins: int, outs: int):
+def test_empty_batches_and_sizes_at_the_edge_of_a_block_match_the_reference(batch: int, ins: int, outs: int):
     check(catalogue["F12"], *tensors(catalogue["F12"], batch, ins, outs, torch.float32))
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("name", FEED_FORWARD)
-def test_what_is_not_finite_comes_out_so_and_only_where_it_belongs(name: str, wrong: float):
+def test_nan_and_infinity_affect_only_their_own_sample(name: str, wrong: float):
     function = catalogue[name]
     x, matrices = tensors(function)
     with torch.no_grad():
         x[1, 2] = wrong
-    found = by_triton(function, x, matrices, weight_for(x, matrices))[0]
+    result = by_triton(function, x, matrices, weight_for(x, matrices))[0]
     expected = transfer(function, x, matrices, "reference").detach()
-    torch.testing.assert_close(found, expected, equal_nan=True)
-    assert found[[0, 2]].isfinite().all()
+    torch.testing.assert_close(result, expected, equal_nan=True)
+    assert result[[0, 2]].isfinite().all()
 
 
 def test_a_pole_beyond_the_edge_of_a_block_is_not_summed():
-    function = Function("p/(x*q)")  # what is read beyond the edge is 0
+    function = Function("p/(x*q)")  # values read beyond the edge are 0
     check(function, *tensors(function, 3, 2, 5, low=0.5))
 
 
-def test_the_decree_of_rect_ada_is_kept():
+def test_rect_ada_has_its_surrogate_gradient():
     x = torch.tensor([[2.0, -3.0]], dtype=torch.float64)
     p, u = (torch.tensor(v, dtype=torch.float64) for v in ([[-0.5], [0.25]], [[1.0], [-1.0]]))
     _, by_x, by_p = by_triton(catalogue["F07"], x, [p, u], torch.ones(1, 1, dtype=torch.float64))
@@ -140,7 +140,7 @@ def test_the_decree_of_rect_ada_is_kept():
     torch.testing.assert_close(by_x, (p.clamp(min=0) * u).T)
 
 
-# ---- what Triton lacks, composed: accuracy in float32
+# ---- accuracy in float32 of functions that Triton lacks
 
 
 WIDE = np.concatenate([s * np.logspace(-30, 1.9, 200) for s in (1, -1)])
@@ -163,34 +163,34 @@ COMPOSED = {
 
 
 @pytest.mark.parametrize("op", COMPOSED)
-def test_what_is_composed_keeps_its_digits_near_zero_and_does_not_overflow_early(op: str):
+def test_composed_functions_are_accurate_near_zero_and_do_not_overflow_early(op: str):
     at = COMPOSED[op].astype(np.float32)
-    found = interpreted.evaluate(call(op, symbol("a")), {"a": at}, "float32").astype(np.float64)
+    result = interpreted.evaluate(call(op, symbol("a")), {"a": at}, "float32").astype(np.float64)
     with mpmath.workdps(50):
         expected = np.array([float(oracle.MEANING[op](mpmath.mpf(float(a)))) for a in at])
-    # 8 units in the last place, and denormals lose digits as they must.
-    assert (np.abs(found - expected) <= 8 * 2.0**-23 * np.abs(expected) + 2.0**-126).all()
+    # 8 units in the last place; denormals inevitably lose digits.
+    assert (np.abs(result - expected) <= 8 * 2.0**-23 * np.abs(expected) + 2.0**-126).all()
 
 
 @pytest.mark.parametrize("op", ["sinh", "cosh"])
-def test_hyperbolic_functions_are_finite_up_to_the_end_of_float32(op: str):
-    found = interpreted.evaluate(call(op, symbol("a")), {"a": np.array([89.4, 89.5])}, "float32")
-    assert np.isfinite(found[0])
-    assert np.isinf(found[1])
+def test_hyperbolic_functions_are_finite_up_to_the_largest_float32(op: str):
+    result = interpreted.evaluate(call(op, symbol("a")), {"a": np.array([89.4, 89.5])}, "float32")
+    assert np.isfinite(result[0])
+    assert np.isinf(result[1])
 
 
-def test_a_power_has_the_special_cases_of_c_and_all_its_digits():
+def test_powers_are_accurate_and_have_the_special_cases_of_c():
     special = [0.0, 0.5, 1.0, 2.0, 3.0, -1.0, -2.0, -0.5, np.inf, -np.inf, np.nan, 30.0, -30.0, 2.5]
     a, b = (v.ravel() for v in np.meshgrid(special, special))
     power = call("pow", symbol("a"), symbol("b"))
     with np.errstate(all="ignore"):
         for dtype in ("float32", "float64"):
-            found = interpreted.evaluate(power, {"a": a, "b": b}, dtype)
+            result = interpreted.evaluate(power, {"a": a, "b": b}, dtype)
             tolerance = 3e-7 if dtype == "float32" else 1e-13
-            np.testing.assert_allclose(found, np.power(a, b).astype(dtype), rtol=tolerance)
+            np.testing.assert_allclose(result, np.power(a, b).astype(dtype), rtol=tolerance)
 
 
-def test_log1p_of_generated_cpu_code_is_a_number_where_one_plus_it_is_one():
+def test_log1p_on_the_cpu_is_accurate_where_one_plus_x_rounds_to_one():
     x = torch.tensor([[1e-8], [3e-8], [-2e-8], [6e-8]])
-    found = transfer(Function("p*log1p(x)"), x, [torch.ones(1, 1)], "cpu")
-    torch.testing.assert_close(found, torch.log1p(x))
+    result = transfer(Function("p*log1p(x)"), x, [torch.ones(1, 1)], "cpu")
+    torch.testing.assert_close(result, torch.log1p(x))

@@ -1,4 +1,4 @@
-"""By how much a kernel may differ from the float64 reference: a share of Σ |F| + |argument·∂F/∂argument|."""
+"""How far a kernel may be from the float64 reference: a fraction of Σ |F| + |argument·∂F/∂argument|."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ftnn.kernels.eager import evaluation, reference
 from ftnn.kernels.program import Program, program_of, signature
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
-ERROR = "∂F"  # no parameter is called so
+ERROR = "∂F"  # no parameter has this name
 
 
 @dataclass(frozen=True)
 class Case:
-    """What a kernel is given: x (batch, in), matrices (in, out), and the error at its result (batch, out)."""
+    """The inputs of a kernel: x (batch, in), matrices (in, out), and the error of its result (batch, out)."""
 
     program: Program
     x: Tensor
@@ -44,7 +44,7 @@ def case(
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
 ) -> Case:
-    """Parameters as the function starts them, inputs of which a share is not zero."""
+    """Parameters drawn from the initial ranges, and inputs of which a share `density` is not zero."""
     random = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -70,48 +70,48 @@ def _spread(expr: Expr, arguments: tuple[str, ...]) -> Expr:
 
 
 @cache
-def _contraction(found: Program, wanted: tuple[str, ...]) -> Contraction:
-    arguments = found.differentiable
-    operands = ((INPUT, "bi"), *((name, "io") for name in found.matrices), (ERROR, "bo"))
+def _contraction(program: Program, variables: tuple[str, ...]) -> Contraction:
+    arguments = program.differentiable
+    operands = ((INPUT, "bi"), *((name, "io") for name in program.matrices), (ERROR, "bo"))
     error = call("abs", symbol(ERROR))
-    results = [(_spread(found.expr, arguments), "bo")]
-    for name in wanted:
-        size = call("mul", error, _spread(found.slopes[name], arguments))
+    results = [(_spread(program.expr, arguments), "bo")]
+    for name in variables:
+        size = call("mul", error, _spread(program.slopes[name], arguments))
         results.append((size, "bi" if name == INPUT else "io"))
     return Contraction(operands, tuple(results))
 
 
-def yardsticks(given: Case, wanted: tuple[str, ...]) -> list[Tensor]:
-    """For the result, then for each gradient: what its error is measured by."""
-    double = given.double
+def yardsticks(problem: Case, variables: tuple[str, ...]) -> list[Tensor]:
+    """The scale of the allowed error, for the result, then for each gradient."""
+    double = problem.double
     tensors = [double.x, *double.matrices, double.grad]
-    return reference.in_blocks(_contraction(given.program, wanted), tensors)
+    return reference.in_blocks(_contraction(problem.program, variables), tensors)
 
 
-def expected(given: Case, wanted: tuple[str, ...]) -> list[Tensor]:
+def expected(problem: Case, variables: tuple[str, ...]) -> list[Tensor]:
     """The result, then each gradient, by the reference in float64."""
-    double = given.double
-    forward = reference.transfer(given.program, double.x, double.matrices)
-    backward = reference.transfer_backward(given.program, double.grad, double.x, double.matrices, wanted)
+    double = problem.double
+    forward = reference.transfer(problem.program, double.x, double.matrices)
+    backward = reference.transfer_backward(problem.program, double.grad, double.x, double.matrices, variables)
     return [forward, *backward]
 
 
-def excess(found: Tensor, wanted: Tensor, yard: Tensor) -> float:
-    """The largest error, as a share of what is allowed: above 1 is too much."""
-    floor = 16 * torch.finfo(found.dtype).tiny  # what is smaller than every normal number is as good as zero
-    share = (found.double() - wanted).abs() / (TOLERANCE[found.dtype] * yard + floor)
+def excess(result: Tensor, expected: Tensor, yard: Tensor) -> float:
+    """The largest error as a multiple of the allowed one: above 1 is too much."""
+    floor = 16 * torch.finfo(result.dtype).tiny  # denormals count as zero
+    share = (result.double() - expected).abs() / (TOLERANCE[result.dtype] * yard + floor)
     return float(share.max()) if share.numel() else 0.0
 
 
-def same_kind(found: Tensor, wanted: Tensor) -> bool:
+def same_kind(result: Tensor, expected: Tensor) -> bool:
     """Whether both are finite in the same places."""
-    return bool((found.isfinite() == wanted.isfinite()).all())
+    return bool((result.isfinite() == expected.isfinite()).all())
 
 
 def conditioned(expr: Expr, values: dict[str, Tensor]) -> Tensor:
-    """Σ |part · ∂expr/∂part| over all parts of `expr`, leaves and steps on the way: what rounding may move.
+    """Σ |part · ∂expr/∂part| over all parts of `expr`, including intermediate steps: the effect of rounding.
 
-    For formulas that lose digits between their arguments and their value, as a drawn one may.
+    For formulas that lose digits between their arguments and their value, as random ones may.
     """
     parts: dict[Expr, Any] = {}
     shape = torch.broadcast_shapes(*(value.shape for value in values.values()))

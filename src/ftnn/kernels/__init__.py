@@ -1,9 +1,9 @@
-"""From plans to numbers. Private as a whole: `ftnn.nn` is the way in.
+"""Compute what plans describe. Private as a whole: `ftnn.nn` is the public interface.
 
 program, contraction   a function as kernels see it; sums over axes whose derivatives are such sums again
-operator, contract     the torch operators and their autograd: the only door
-backends               who computes
-eager/                 plain torch: the reference, matrix products
+operator, contract     the torch operators and their autograd: the only entry points
+backends               which code computes a layer
+eager/                 plain torch: the reference, and matrix products
 codegen/               expression → vector instructions
 loops/                 LLVM IR for each loop scheme
 cpu/                   compiling, caching, tiling, threads, launching

@@ -1,13 +1,13 @@
-"""`ftnn::contract`: a contraction as a torch operator that can be differentiated to any order.
+"""`ftnn::contract`: a contraction as a torch operator, differentiable to any order.
 
-It serves whatever no faster kernel computes: memory functions, second derivatives, and code that torch
-compiles, exports or transforms.
+It covers what no faster kernel does: memory functions, second derivatives, and code that torch compiles,
+exports or transforms.
 
-- Eager code evaluates it in blocks, so that no array over (batch, in, out) outlives a block.
-- `torch.compile` sees one operator, which takes the contraction as text: its inside (SymPy, caches, locks) is
-  never traced. AOTAutograd takes it apart by its decomposition; Inductor fuses what comes out, and the array
-  over (batch, in, out) is never stored.
-- `torch.export` sees plain operations and no operator of ours. An exported graph does hold arrays over
+- Eager code evaluates it in blocks, so no array over (batch, in, out) outlives a block.
+- `torch.compile` sees one operator that takes the contraction as text, so its implementation (SymPy, caches,
+  locks) is never traced. AOTAutograd decomposes it and Inductor fuses the parts, so the array over
+  (batch, in, out) is never stored.
+- `torch.export` sees plain operations instead of a custom operator. An exported graph does hold arrays over
   (batch, in, out), unless its runtime fuses them.
 - `torch.func` sees an `autograd.Function` with rules for `vmap`, reverse and forward mode, each of which is
   again a contraction.
@@ -30,7 +30,7 @@ from ftnn.kernels.registration import below, recorded, register
 
 
 def is_transformed() -> bool:
-    """Whether torch exports or transforms the running code, so that it must be plain operations."""
+    """Whether torch is exporting or transforming the running code, which then needs plain operations."""
     return torch.compiler.is_exporting() or torch._C._are_functorch_transforms_active()
 
 
@@ -40,12 +40,9 @@ def is_traced() -> bool:
 
 
 def contract(path: str, function: Function, *tensors: Tensor) -> Sequence[Tensor]:
-    """What a layer of `function` computes; `contraction` says what `path` may be.
-
-    Each tensor has the axes that the contraction states for it.
-    """
+    """The results of `contraction(function, path)`. Each tensor has the axes that its operand states."""
     if is_transformed() and not torch.compiler.is_dynamo_compiling():
-        return _plain(contraction(program_of(*signature(function)), path), *tensors)
+        return _plain(_form(*signature(function), path), *tensors)
     return _CONTRACT(list(tensors), *signature(function), path)
 
 
@@ -68,8 +65,8 @@ def _transformed(tensors: list[Tensor], *text: str) -> list[Tensor]:
     return list(_plain(_form(*text), *tensors))
 
 
-def _fake(tensors: list[Tensor], formula: str, constants: str, path: str) -> list[Tensor]:
-    form = _form(formula, constants, path)
+def _fake(tensors: list[Tensor], *text: str) -> list[Tensor]:
+    form = _form(*text)
     sizes = sizes_of(form.operands, tensors)
     return [tensors[0].new_empty([sizes[axis] for axis in axes]) for _, axes in form.results]
 
@@ -85,13 +82,13 @@ class _Recorded(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         formula, constants, path = ctx.text
         numbers = [n for n, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
-        longer = f"{path}/{','.join(map(str, numbers))}"
-        slopes = _CONTRACT([*ctx.saved_tensors, *grads], formula, constants, longer)
-        return None, None, *_spread(slopes, numbers, len(ctx.saved_tensors))
+        gradient_path = f"{path}/{','.join(map(str, numbers))}"
+        slopes = _CONTRACT([*ctx.saved_tensors, *grads], formula, constants, gradient_path)
+        return None, None, *_by_operand(slopes, numbers, len(ctx.saved_tensors))
 
 
-def _spread(slopes: Sequence[Tensor], numbers: Sequence[int], count: int) -> list[Tensor | None]:
-    """The gradient by each operand, None for those without a number."""
+def _by_operand(slopes: Sequence[Tensor], numbers: Sequence[int], count: int) -> list[Tensor | None]:
+    """The gradient of each of `count` operands, None for those not in `numbers`."""
     by_number = dict(zip(numbers, slopes, strict=True))
     return [by_number.get(n) for n in range(count)]
 
@@ -116,7 +113,7 @@ _CONTRACT = register(
 
 
 class _Plain(torch.autograd.Function):
-    """A contraction for functorch; differentiable to any order, in both modes."""
+    """A contraction for functorch, differentiable to any order in both modes."""
 
     generate_vmap_rule = True
 
@@ -134,7 +131,7 @@ class _Plain(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         numbers = tuple(n for n, needed in enumerate(ctx.needs_input_grad[1:]) if needed)
         slopes = _plain(gradients_of(ctx.form, numbers), *ctx.saved_tensors, *grads)
-        return None, *_spread(slopes, numbers, len(ctx.saved_tensors))
+        return None, *_by_operand(slopes, numbers, len(ctx.saved_tensors))
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, ...]:
@@ -145,5 +142,5 @@ class _Plain(torch.autograd.Function):
 def _plain(form: Contraction, *tensors: Tensor) -> tuple[Tensor, ...]:
     """The results of a contraction in plain operations, under any of torch's transforms."""
     if torch.compiler.is_exporting():
-        return tuple(whole(form, tensors))  # what is exported is not trained
+        return tuple(whole(form, tensors))  # an exported graph is not trained
     return cast("tuple[Tensor, ...]", _Plain.apply(form, *tensors))

@@ -1,4 +1,4 @@
-"""What an operator may be given. Checked at every call: generated code reads where it is told to."""
+"""Checks of the tensors an operator receives, at every call: generated code does not check its addresses."""
 
 from __future__ import annotations
 
@@ -11,16 +11,22 @@ from torch import Tensor
 from ftnn.errors import DTypeError, FtnnError, ShapeError
 from ftnn.kernels.contraction import WEIGHT, Axes
 
+Matrices = Sequence[Tensor]
+"""A layer's parameters, then its constants, in the function's order: each (in, out), or (connections,)
+with `Lists`."""
+Names = tuple[str, ...]
+"""What to differentiate by: `x` and parameters."""
+
 _WORDS = {"b": "batch", "i": "in", "o": "out", "c": "connections"}
 
 
 def sizes_of(operands: Sequence[tuple[str, Axes]], tensors: Sequence[Tensor]) -> dict[str, int]:
-    """How long each axis is.
+    """The length of each axis.
 
     **Arguments:**
 
     - `operands`: the name and the axes of each tensor.
-    - `tensors`: as many. They must agree in the length of each axis, in dtype and in device.
+    - `tensors`: one per operand. They must agree in the length of each axis, in dtype and in device.
     """
     if len(operands) != len(tensors):
         names = ", ".join(name for name, _ in operands)
@@ -29,7 +35,7 @@ def sizes_of(operands: Sequence[tuple[str, Axes]], tensors: Sequence[Tensor]) ->
     lengths: dict[str, int] = {}
     for (symbol, axes), tensor in zip(operands, tensors, strict=True):
         name = "the gradient" if symbol.startswith(WEIGHT) else symbol
-        check_kind(name, tensor, first.dtype, first.device)
+        _check_kind(name, tensor, first.dtype, first.device)
         shape = tensor.shape
         if len(shape) != len(axes) or any(
             lengths.setdefault(a, n) != n for a, n in zip(axes, shape, strict=True)
@@ -42,12 +48,12 @@ def sizes_of(operands: Sequence[tuple[str, Axes]], tensors: Sequence[Tensor]) ->
 
 @dataclass(frozen=True)
 class Lists:
-    """The connections of a partial matrix, those of each output together."""
+    """The connections of a partial matrix, grouped by output."""
 
     inputs: Tensor
     """The input of each connection, (connections,) int32."""
     bounds: Tensor
-    """Output o has the connections from bounds[o] to bounds[o + 1], (out + 1,) int64."""
+    """Output o has connections bounds[o] to bounds[o + 1], (out + 1,) int64."""
 
     @property
     def out_features(self) -> int:
@@ -61,53 +67,47 @@ class Lists:
 
 
 def check_transfer(
-    names: Sequence[str],
-    x: Tensor,
-    matrices: Sequence[Tensor],
-    lists: Lists | None = None,
-    grad: Tensor | None = None,
+    names: Names, x: Tensor, matrices: Matrices, lists: Lists | None = None, grad: Tensor | None = None
 ) -> None:
-    """Refuses tensors that do not fit a transfer computation.
+    """Raise if these tensors do not fit a transfer computation.
 
-    **Arguments:**
-
-    - `names`: of the matrices.
-    - `x`: (batch, in). `matrices`: each (in, out), or (connections,) with `lists`. `grad`: (batch, out).
+    `names` are those of the matrices. `x` is (batch, in), `grad` (batch, out).
     """
     operands = [("x", "bi"), *((name, "io" if lists is None else "c") for name in names)]
     sizes = sizes_of(operands, (x, *matrices))
     if lists is not None:
-        sizes |= {"o": _check_lists(lists, x, sizes["c"])}
+        _check_lists(lists, x, sizes["c"])
+        sizes["o"] = lists.out_features
     if grad is not None:
-        check_shape("the gradient", grad, x, (sizes["b"], sizes["o"]))
+        _check_kind("the gradient", grad, x.dtype, x.device)
+        if grad.shape != (shape := (sizes["b"], sizes["o"])):
+            raise ShapeError(f"the gradient has shape {tuple(grad.shape)}; expected {shape}")
 
 
-def _check_lists(lists: Lists, x: Tensor, count: int) -> int:
-    """How many outputs there are, if the lists say nothing that would be read outside of an array."""
+def _check_lists(lists: Lists, x: Tensor, count: int) -> None:
+    """Raise if the lists refer to anything outside the arrays."""
     inputs, bounds = lists.inputs, lists.bounds
-    check_kind("inputs", inputs, torch.int32, x.device)
-    check_kind("bounds", bounds, torch.int64, x.device)
+    _check_kind("inputs", inputs, torch.int32, x.device)
+    _check_kind("bounds", bounds, torch.int64, x.device)
     if inputs.shape != (count,):
         raise ShapeError(f"inputs has shape {tuple(inputs.shape)}; expected ({count},), one per connection")
     if count and not (inputs.min() >= 0 and inputs.max() < x.shape[1]):
         raise ShapeError(
-            f"inputs are {int(inputs.min())} to {int(inputs.max())}; expected 0 to {x.shape[1] - 1}"
+            f"inputs range from {int(inputs.min())} to {int(inputs.max())}; expected 0 to {x.shape[1] - 1}"
         )
-    rise = bounds.dim() == 1 and len(bounds) > 0 and bounds[0] == 0 and bounds[-1] == count
-    if not rise or (bounds.diff() < 0).any():
+    spans = bounds.dim() == 1 and len(bounds) > 0 and bounds[0] == 0 and bounds[-1] == count
+    if not spans or (bounds.diff() < 0).any():
         raise ShapeError(f"bounds must rise from 0 to the number of connections, {count}")
-    return len(bounds) - 1
 
 
 def check_layout(name: str, tensor: Tensor) -> None:
-    """Refuses a sparse, nested or otherwise special tensor."""
+    """Raise if the tensor is sparse, nested or otherwise not strided."""
     if tensor.is_nested or tensor.layout is not torch.strided:
         kind = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.").strip("_")
         raise DTypeError(f"{name} is a {kind} tensor; expected a dense (strided) one")
 
 
-def check_kind(name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device) -> None:
-    """Refuses a tensor of another dtype, device or layout."""
+def _check_kind(name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device) -> None:
     check_layout(name, tensor)
     if tensor.dtype != dtype:
         raise DTypeError(f"{name} is {tensor.dtype}; expected {dtype}")
@@ -115,14 +115,7 @@ def check_kind(name: str, tensor: Tensor, dtype: torch.dtype, device: torch.devi
         raise FtnnError(f"{name} is on {tensor.device}; expected {device}")
 
 
-def check_shape(name: str, tensor: Tensor, like: Tensor, shape: tuple[int, ...]) -> None:
-    """Refuses a tensor of another shape, or of another kind than `like`."""
-    check_kind(name, tensor, like.dtype, like.device)
-    if tensor.shape != shape:
-        raise ShapeError(f"{name} has shape {tuple(tensor.shape)}; expected {shape}")
-
-
 def all_finite(tensors: Sequence[Tensor]) -> bool:
-    """Whether there is no NaN and no infinity in them."""
-    # A sum takes a third of the time, and rarely overflows by itself.
+    """Whether the tensors contain neither NaN nor infinity."""
+    # A sum takes a third of the time, and rarely overflows when all numbers are finite.
     return all(bool(t.sum().isfinite()) or bool(t.isfinite().all()) for t in tensors)

@@ -1,7 +1,7 @@
-"""`ftnn::transfer`: the transfer computation as a torch operator, with its autograd. Layers enter here.
+"""`ftnn::transfer`: the transfer computation as a torch operator, with its autograd. Layers call it here.
 
-The operator takes the formula as text, and lists of connections where a matrix is partial. Its backward is
-the operator `ftnn::transfer_backward`. Second derivatives are contractions, differentiable to any order.
+The operator takes the formula as text, and lists of connections if the matrix is partial. Its backward is the
+operator `ftnn::transfer_backward`. Second derivatives are contractions, differentiable to any order.
 """
 
 from __future__ import annotations
@@ -18,30 +18,24 @@ from ftnn.kernels.backends import Backend, check_backend, choose
 from ftnn.kernels.contract import contract, is_transformed
 from ftnn.kernels.contraction import gradient_path
 from ftnn.kernels.eager import reference
-from ftnn.kernels.operands import Lists, all_finite, check_transfer
+from ftnn.kernels.operands import Lists, Matrices, all_finite, check_transfer
 from ftnn.kernels.program import Program, program_of, signature
 from ftnn.kernels.registration import below, recorded, register
 
 
 def transfer(
-    function: Function,
-    x: Tensor,
-    matrices: Sequence[Tensor],
-    backend: Backend = "auto",
-    lists: Lists | None = None,
+    function: Function, x: Tensor, matrices: Matrices, backend: Backend = "auto", lists: Lists | None = None
 ) -> Tensor:
-    """F ⊙ x.
+    """F ⊙ x, (batch, out).
 
     **Arguments:**
 
-    - `function`: what stands on the connections.
+    - `function`: the function of every connection.
     - `x`: (batch, in).
     - `matrices`: the parameters, then the constants, in the function's order: each (in, out), or
         (connections,) with `lists`.
-    - `backend`: `"auto"` for the fastest one, or a backend by name.
-    - `lists`: which connections there are, if not all. Traced code calls `traced_transfer` instead.
-
-    Returns (batch, out).
+    - `backend`: `"auto"` for the fastest, or a backend's name.
+    - `lists`: the connections that exist, if not all do. Traced code calls `traced_transfer` instead.
     """
     if is_transformed() or (torch.compiler.is_dynamo_compiling() and _is_fused(x, backend)):
         return contract("transfer", function, x, *matrices)[0]
@@ -51,23 +45,14 @@ def transfer(
 
 
 def _is_fused(x: Tensor, backend: Backend) -> bool:
-    """Whether a compiler had better see plain operations: where no kernel of ours is faster."""
+    """Whether torch's compiler should get plain operations to fuse: where no generated kernel is faster."""
     return backend == "reference" or (backend == "auto" and x.device.type != "cpu")
 
 
-def memory_step(
-    function: Function, x: Tensor, cell: Tensor, matrices: Sequence[Tensor]
-) -> tuple[Tensor, Tensor]:
-    """One time step of a memory function.
+def memory_step(function: Function, x: Tensor, cell: Tensor, matrices: Matrices) -> tuple[Tensor, Tensor]:
+    """One time step of a memory function: the sums, (batch, out), and the new cell, (batch, in, out).
 
-    **Arguments:**
-
-    - `function`: what stands on the connections.
-    - `x`: (batch, in).
-    - `cell`: every connection's previous value, (batch, in, out).
-    - `matrices`: the parameters, then the constants, each (in, out), in the function's order.
-
-    Returns the sums, (batch, out), and the new cell, (batch, in, out).
+    `x` is (batch, in), and `cell` holds every connection's previous value, (batch, in, out).
     """
     total, new_cell = contract("memory", function, x, cell, *matrices)
     return total, new_cell
@@ -81,8 +66,8 @@ def _lists(places: Sequence[Tensor]) -> Lists | None:
 
 
 # Matrix products and generated code multiply in another order than the formula. Factors of x alone or of
-# matrices alone are looked at beforehand; those of both only show afterwards. Where a result is not finite,
-# the reference says what it should be.
+# matrices alone are checked beforehand (`choose`), those of both only by their result: where that is not
+# finite, the reference computes it again.
 
 
 def _transfer(
@@ -90,9 +75,9 @@ def _transfer(
 ) -> Tensor:
     program, lists = program_of(formula, constants), _lists(places)
     check_transfer(program.matrices, x, matrices, lists)
-    path = choose(backend, program, x, matrices, lists)
-    out = path.transfer(program, x, matrices, lists)
-    if path.computes_as_written(program) or all_finite([out]):
+    module = choose(backend, program, x, matrices, lists)
+    out = module.transfer(program, x, matrices, lists)
+    if module.computes_as_written(program) or all_finite([out]):
         return out
     return reference.transfer(program, x, matrices, lists)
 
@@ -109,9 +94,9 @@ def _transfer_backward(
 ) -> list[Tensor]:
     program, lists, names = program_of(formula, constants), _lists(places), tuple(by.split())
     check_transfer(program.matrices, x, matrices, lists, grad)
-    path = choose(backend, program, x, matrices, lists)
-    slopes = path.transfer_backward(program, grad, x, matrices, names, lists)
-    if path.computes_as_written(program, slopes=True) or all_finite(slopes):
+    module = choose(backend, program, x, matrices, lists)
+    slopes = module.transfer_backward(program, grad, x, matrices, names, lists)
+    if module.computes_as_written(program, slopes=True) or all_finite(slopes):
         return slopes
     return reference.transfer_backward(program, grad, x, matrices, names, lists)
 
@@ -148,7 +133,7 @@ class _Transfer(torch.autograd.Function):
         program = program_of(formula, constants)
         needed = dict(zip((INPUT, *program.matrices), ctx.needs_input_grad[3:], strict=True))
         names = [name for name in program.differentiable if needed[name]]
-        if places and torch.is_grad_enabled():  # derivatives of this one are wanted
+        if places and torch.is_grad_enabled():  # this gradient will be differentiated too
             slopes = _listed_backward(program, grads[0], x, matrices, Lists(*places), names)
         else:
             slopes = _TRANSFER_BACKWARD(
@@ -172,7 +157,7 @@ class _TransferBackward(torch.autograd.Function):
         formula, constants, _, by = ctx.text
         program = program_of(formula, constants)
         path = gradient_path(program, "transfer", by.split())
-        # By x, the parameters and grad.
+        # Differentiate by x, the parameters and grad.
         operands = (0, *range(1, 1 + len(program.parameters)), 1 + len(matrices))
         path = f"{path}/{','.join(map(str, operands))}"
         grad_x, *rest = contract(path, program.function, x, *matrices, grad, *weights)
@@ -207,16 +192,16 @@ _TRANSFER_BACKWARD = register(
 )
 
 
-# --- lists of connections, in operations that torch can differentiate and trace ---
+# --- lists of connections, in operations torch can differentiate and trace ---
 
 
 def traced_transfer(
-    function: Function, x: Tensor, matrices: Sequence[Tensor], inputs: Tensor, outputs: Tensor, count: int
+    function: Function, x: Tensor, matrices: Matrices, inputs: Tensor, outputs: Tensor, count: int
 ) -> Tensor:
     """F ⊙ x over a list of connections, for compiled, exported or transformed code.
 
-    Each matrix, `inputs` and `outputs` are (connections,); `count` is the number of outputs. Every
-    connection's value is held at once.
+    Each matrix, `inputs` and `outputs` are (connections,); `count` is the number of outputs. The values of
+    all connections are in memory at once.
     """
     columns = (x.index_select(1, inputs), *(matrix[:, None] for matrix in matrices))
     (values,) = contract("list", function, *columns)
@@ -224,9 +209,9 @@ def traced_transfer(
 
 
 def _listed_backward(
-    program: Program, grad: Tensor, x: Tensor, matrices: Sequence[Tensor], lists: Lists, names: Sequence[str]
+    program: Program, grad: Tensor, x: Tensor, matrices: Matrices, lists: Lists, names: Sequence[str]
 ) -> list[Tensor]:
-    """The gradients by each of `names`, in the order of x, then the parameters."""
+    """The gradients by each of `names`: x first, then parameters in order."""
     columns = [x[:, lists.inputs], *(matrix[:, None] for matrix in matrices), grad[:, lists.outputs]]
     slopes = list(contract(gradient_path(program, "list", names), program.function, *columns))
     down = [torch.zeros_like(x).index_add(1, lists.inputs.long(), slopes.pop(0))] if INPUT in names else []

@@ -1,1 +1,1 @@
-"""Expressions become vector instructions."""
+"""Translate expressions into vector instructions."""

@@ -1,6 +1,6 @@
-"""How large the arguments of elementary functions can get, from how large x and the matrices are.
+"""Bounds on the arguments of elementary functions, from the sizes of x and of the matrices.
 
-Found once for an input and a vector of outputs, it spares a test of every single argument.
+Checked once per input and vector of outputs, a bound replaces a check of every single argument.
 """
 
 from __future__ import annotations
@@ -8,72 +8,57 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from ftnn.formula._expr import (
-    INPUT,
-    ONE,
-    ZERO,
-    Call,
-    Expr,
-    Number,
-    Symbol,
-    call,
-    folded,
-    number,
-    plus,
-    postorder,
-)
+from ftnn.formula._expr import INPUT, Call, Expr, Number, Symbol, call, folded, number, plus, postorder
 from ftnn.formula._ops import OPS
 from ftnn.kernels.codegen.math.small import LIMITS
 from ftnn.kernels.codegen.placeholders import LARGEST
 from ftnn.kernels.codegen.rewriting import side
 
 _BOUNDED = ("sin", "cos", "tanh", "logistic", "gauss", "erf", "sech", "sign", "step")
-"""Operations whose value is at most 1 in size."""
+"""Operations whose values lie within ±1."""
+
+
+class _UnboundedError(Exception):
+    """No bound is known."""
 
 
 def limits(roots: Sequence[Expr]) -> list[tuple[Expr, float]] | None:
-    """Bounds, in `LARGEST` and the matrices, each with its limit: where all hold, `roots` are tame.
+    """Bounds over `LARGEST` and the matrices, each with the limit below which short forms apply.
 
-    None where nothing would be gained, or where some argument has no bound that is known.
+    None if no function in `roots` has a short form, or if some argument has no known bound.
     """
     limit_of: dict[Expr, float] = {}
     for part in postorder(*roots):
-        limit = LIMITS.get(OPS[part.op].llvm) if isinstance(part, Call) else None
-        # What depends on x alone or on matrices alone is computed elsewhere.
-        if isinstance(part, Call) and limit is not None and side(part) == "both":
-            bound = _bound(part.args[0])
-            if bound is None:
+        # Parts that depend on x alone or on matrices alone are computed elsewhere.
+        if isinstance(part, Call) and OPS[part.op].llvm in LIMITS and side(part) == "both":
+            limit = LIMITS[OPS[part.op].llvm]
+            try:
+                bound = _bound(part.args[0])
+            except _UnboundedError:
                 return None
             limit_of[bound] = min(limit, limit_of.get(bound, limit))
     return list(limit_of.items()) or None
 
 
-def _bound(expr: Expr) -> Expr | None:
-    """What |expr| does not exceed, but for rounding."""
+def _bound(expr: Expr) -> Expr:
+    """An upper bound of |expr|, up to rounding."""
     match expr:
         case Number(value):
             return number(abs(value))
         case Symbol(name):
             return LARGEST if name == INPUT else call("abs", expr)
         case Call(op, (argument,)) if op in _BOUNDED:
-            # 1, but NaN where the argument may be NaN or infinite, so that no limit holds.
-            bound = _bound(argument)
-            return None if bound is None else plus(ONE, call("mul", ZERO, bound))
+            # 1, but NaN if the argument may be NaN or infinite, so that no limit holds.
+            return plus(number(1), call("mul", number(0), _bound(argument)))
         case Call("neg" | "abs" | "rect" | "rect_ada", (argument,)):
             return _bound(argument)
         case Call("add" | "sub" | "min" | "max", args) | Call("where", (_, *args)):
-            bounds = [_bound(arg) for arg in args]
-            if any(bound is None for bound in bounds):
-                return None
-            return reduce(lambda a, b: folded("add", a, b), [b for b in bounds if b is not None])
+            return reduce(lambda a, b: folded("add", a, b), map(_bound, args))
         case Call("mul", (a, b)):
-            one, other = _bound(a), _bound(b)
-            return None if one is None or other is None else folded("mul", one, other)
+            return folded("mul", _bound(a), _bound(b))
         case Call("div", (a, Number(value))) if value != 0:
-            bound = _bound(a)
-            return None if bound is None else folded("mul", number(abs(1 / value)), bound)
+            return folded("mul", number(abs(1 / value)), _bound(a))
         case Call("pow", (a, Number(int() as power))) if power > 0:
-            bound = _bound(a)
-            return None if bound is None else folded("pow", bound, number(power))
+            return folded("pow", _bound(a), number(power))
         case _:
-            return None
+            raise _UnboundedError

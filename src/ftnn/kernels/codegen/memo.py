@@ -1,4 +1,4 @@
-"""What has been emitted already, and where it may be used again."""
+"""A memo of emitted values, so that each is emitted once per scope."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ T = TypeVar("T")
 
 
 class Memo:
-    """Results by what they were computed from, in scopes that nest as basic blocks dominate each other."""
+    """Results by their operands, in scopes that nest the way basic blocks dominate each other."""
 
     def __init__(self) -> None:
-        # Innermost scope last. Keys name operands by id; an entry holds them, to keep those ids taken.
+        # Innermost scope last. Keys identify operands by id; entries hold on to them so that ids stay unique.
         self._tables: list[dict[Hashable, tuple[Any, tuple[ir.Value, ...]]]] = [{}]
 
     @contextmanager
     def scope(self) -> Generator[None]:
-        """What is remembered inside is forgotten at the end."""
+        """Forget at the end what was added inside."""
         self._tables.append({})
         try:
             yield
@@ -28,7 +28,7 @@ class Memo:
             self._tables.pop()
 
     def once(self, name: Hashable, operands: tuple[ir.Value, ...], emit: Callable[[], T]) -> T:
-        """What `emit` gave for this name and these operands in a scope still open, else `emit()`."""
+        """The result for this name and these operands in an open scope, else that of `emit()`."""
         key = (name, *map(id, operands))
         for table in reversed(self._tables):
             if key in table:
@@ -38,7 +38,7 @@ class Memo:
         return result
 
     def constant(self, name: Hashable, make: Callable[[], T]) -> T:
-        """The same for what needs no operands, and so can be used everywhere."""
+        """The same for a value without operands, which is visible everywhere."""
         outermost = self._tables[0]
         if name not in outermost:
             outermost[name] = (make(), ())

@@ -1,4 +1,4 @@
-"""Symbols that stand in expressions for what a kernel has at hand. No parameter can have these names."""
+"""Symbols for values that only kernels know. No parameter can have these names."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from ftnn.formula._expr import MEMORY, Expr, symbol
 ERROR = symbol("∂")
 """The error at an output."""
 SUM = symbol("∑")
-"""A sum so far."""
+"""A running sum."""
 SILENT = symbol("0")
-"""x = 0, where a formula must be evaluated there rather than simplified."""
+"""x = 0, in formulas that must be evaluated at zero rather than simplified."""
 SILENT_VALUE = symbol("F(0)")
 """The function's value at x = 0."""
 LARGEST = symbol("|x|")
-"""The largest |x| of the samples at hand."""
+"""The largest |x| of the current samples."""
 
 PER_SAMPLE = (MEMORY, "∂")
-"""Names of what differs from sample to sample, besides x."""
+"""Names of values other than x that differ between samples."""
 
 
 def numbered_sum(number: int) -> Expr:
-    """One of several sums so far."""
+    """One of several running sums."""
     return symbol(f"∑{number}")

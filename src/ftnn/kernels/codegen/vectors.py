@@ -1,11 +1,11 @@
 """Vector instructions, each distinct one emitted once.
 
-`Vectors` is a thin layer over an `ir.IRBuilder`: an operation on operands it has met before gives back the
-value it gave then. So a formula and all its derivatives can be written out naively, function by function, and
-still share every subexpression, without waiting for LLVM to find that out.
+`Vectors` is a thin layer over an `ir.IRBuilder` that remembers results: the same operation on the same
+operands returns the value emitted before. So a formula and all its derivatives can be written out naively,
+function by function, and still share every subexpression without relying on LLVM to find them.
 
-No fast-math flag is ever set: an argument reduction relies on the order of its operations, and NaN and
-infinity must arrive. A fused multiply-add happens only where `fma` asks for one.
+Fast-math flags are never set: argument reductions rely on the order of their operations, and NaN and infinity
+must be preserved. A fused multiply-add happens only where `fma` asks for one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import math
 import struct
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, TypeVar
+from functools import reduce
+from typing import Any, ClassVar, TypeVar
 
 from llvmlite import ir
 from llvmlite.ir.instructions import LoadInstr
@@ -24,10 +25,45 @@ from ftnn.kernels.codegen.memo import Memo
 from ftnn.kernels.codegen.target import DType, Target
 
 T = TypeVar("T")
+_Unary = Callable[["Vectors", ir.Value], ir.Value]
+_Binary = Callable[["Vectors", ir.Value, ir.Value], ir.Value]
+
+
+def _instruction(op: str) -> Callable[..., ir.Value]:
+    """A method that emits an instruction, by the builder's name for it."""
+
+    def emit(v: Vectors, *operands: ir.Value) -> ir.Value:
+        return v.once(op, operands, lambda: getattr(v.builder, op)(*operands))
+
+    return emit
+
+
+def _commuting(op: str) -> _Binary:
+    """The same for an instruction whose operands may be swapped."""
+    return lambda v, a, b: v.once(op, _ordered(a, b), lambda: getattr(v.builder, op)(a, b))
+
+
+def _comparison(op: str) -> _Binary:
+    """A method that compares, false where either operand is NaN."""
+    return lambda v, a, b: v.once(f"fcmp {op}", (a, b), lambda: v.builder.fcmp_ordered(op, a, b))
+
+
+def _float_intrinsic(name: str) -> Callable[..., ir.Value]:
+    """A method that calls an LLVM intrinsic on vectors of floats."""
+
+    def emit(v: Vectors, *operands: ir.Value) -> ir.Value:
+        return v.intrinsic(f"llvm.{name}.v{v.lanes}f{v.bits}", v.type, *operands)
+
+    return emit
+
+
+def _ordered(a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """For the key only: the instruction keeps the caller's order, so that equal kernels have equal texts."""
+    return (a, b) if id(a) <= id(b) else (b, a)
 
 
 class _Splat(ir.Constant):
-    """A constant written as LLVM's `splat (...)`: a text of sixteen equal numbers takes longer to read."""
+    """A constant written as LLVM's `splat (...)`, which parses faster than sixteen equal numbers."""
 
     def __init__(self, kind: ir.Type, text: str, is_number: bool = False) -> None:
         self.type = kind
@@ -39,10 +75,10 @@ class _Splat(ir.Constant):
 
 
 class _VolatileLoad(LoadInstr):
-    """A load whose result LLVM does not presume to know."""
+    """A load whose result LLVM must not assume to know."""
 
     def descr(self, buf: list[str]) -> None:
-        """Write it out, as llvmlite asks of its instructions."""
+        """Write the instruction's text, for llvmlite."""
         (place,) = self.operands
         buf.append(f"load volatile {self.type}, {place.type} {place.get_reference()}\n")
 
@@ -51,7 +87,7 @@ class Vectors:
     """Emits operations on vectors of `lanes` numbers at the builder's position.
 
     A remembered value is usable only where its block dominates: code in the body of a loop or under a branch
-    belongs in `with v.scope():`, at whose end all that was emitted inside is forgotten.
+    belongs in `with v.scope():`, which forgets at its end what was emitted inside.
     """
 
     def __init__(self, builder: ir.IRBuilder, target: Target, memo: Memo | None = None) -> None:
@@ -71,16 +107,16 @@ class Vectors:
         self._holding: ir.Block | None = None
 
     def scope(self) -> AbstractContextManager[None]:
-        """What is emitted inside is forgotten at the end, as it does not dominate what follows."""
+        """Forget at the end what was emitted inside, because it does not dominate the code that follows."""
         return self._memo.scope()
 
     @contextmanager
     def tamed(self) -> Generator[None]:
-        """What is emitted inside takes the short forms of `math/small.py`: the caller has seen to the limits.
+        """Emit the short forms of `math/small.py` inside: the caller has checked the limits.
 
-        Inside should be a loop and no more: constants are held in registers from before it on.
+        The body should be a single loop, because constants are loaded into registers before it.
         """
-        with self.scope():  # nothing of it may serve where nobody has
+        with self.scope():  # short forms must not be reused where nothing was checked
             self.tame, self._holding = True, self.builder.block
             try:
                 yield
@@ -89,13 +125,13 @@ class Vectors:
                 self._held.clear()
 
     def double(self) -> Vectors:
-        """The same lanes, builder and memory in float64."""
+        """The same lanes, builder and memo in float64."""
         return Vectors(self.builder, Target("float64", self.lanes), self._memo)
 
     def once(self, name: str, operands: tuple[ir.Value, ...], emit: Callable[[], T]) -> T:
-        """What `emit` gave when `name` was asked of these operands before, else `emit()`.
+        """The remembered result for `name` and these operands, else that of `emit()`.
 
-        `name` tells apart all that is not an operand, such as the amount of a shift.
+        `name` must cover everything that is not an operand, such as the amount of a shift.
         """
         return self._memo.once((name, self.dtype), operands, emit)
 
@@ -104,7 +140,7 @@ class Vectors:
         return self.once(name, operands, lambda: self._call(name, result, *operands))
 
     def external(self, name: str, result: ir.Type, *arguments: ir.Type) -> ir.Function:
-        """The function of this name, declared in the module if it is not there yet."""
+        """The function of this name, declared in the module if it is new."""
         module = self.builder.module
         if name in module.globals:
             return module.globals[name]
@@ -124,8 +160,8 @@ class Vectors:
     def _hold(self, constant: Any, value: float) -> ir.Value:
         """The same in a register, loaded where `tamed` began.
 
-        LLVM, which cannot know that this loop is the one that counts, would rather load a constant again at
-        each use, until loads are what the loop waits for. It may not do so to one that it does not know.
+        LLVM does not know that this loop is hot and would load a constant again at each use, until loads
+        limit the loop. It cannot do so with a value it does not know.
         """
         b: Any = self.builder
         if constant.constant not in self._held:
@@ -141,7 +177,7 @@ class Vectors:
         return self._held[constant.constant]
 
     def iconst(self, value: int) -> ir.Value:
-        """All lanes the integer `value`, of which only the lane's bits count."""
+        """All lanes the integer `value`, modulo the width of a lane."""
         value = (value + self.sign_bit) % (2 * self.sign_bit) - self.sign_bit
         text = f"splat (i{self.bits} {value})"
         return self._memo.constant(text, lambda: _Splat(self.int_type, text))
@@ -159,20 +195,15 @@ class Vectors:
 
     # Arithmetic
 
-    def add(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self._commuting("fadd", a, b)
-
-    def sub(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self._plain("fsub", a, b)
-
-    def mul(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self._commuting("fmul", a, b)
-
-    def div(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self._plain("fdiv", a, b)
-
-    def neg(self, a: ir.Value) -> ir.Value:
-        return self._plain("fneg", a)
+    add: ClassVar[_Binary] = _commuting("fadd")
+    sub: ClassVar[_Binary] = _instruction("fsub")
+    mul: ClassVar[_Binary] = _commuting("fmul")
+    div: ClassVar[_Binary] = _instruction("fdiv")
+    neg: ClassVar[_Unary] = _instruction("fneg")
+    abs: ClassVar[_Unary] = _float_intrinsic("fabs")
+    sqrt: ClassVar[_Unary] = _float_intrinsic("sqrt")
+    floor: ClassVar[_Unary] = _float_intrinsic("floor")
+    copysign: ClassVar[_Binary] = _float_intrinsic("copysign")
 
     def fma(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         """a*b + c, rounded once."""
@@ -186,57 +217,33 @@ class Vectors:
             result = self.fma(result, x, self.const(c))
         return result
 
-    def abs(self, a: ir.Value) -> ir.Value:
-        return self._float_intrinsic("fabs", a)
-
-    def sqrt(self, a: ir.Value) -> ir.Value:
-        return self._float_intrinsic("sqrt", a)
-
-    def floor(self, a: ir.Value) -> ir.Value:
-        return self._float_intrinsic("floor", a)
-
-    def copysign(self, magnitude: ir.Value, sign: ir.Value) -> ir.Value:
-        return self._float_intrinsic("copysign", magnitude, sign)
-
     def minimum(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        """The smaller one; NaN if either is NaN. One instruction if one of them is a constant."""
-        return self._extremum(self.lt, a, b)
+        """The smaller operand; NaN if either is NaN. One instruction if one operand is a constant."""
+        return self._extremum(Vectors.lt, a, b)
 
     def maximum(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        """The greater one; NaN if either is NaN. One instruction if one of them is a constant."""
-        return self._extremum(self.gt, a, b)
+        """The greater operand; NaN if either is NaN. One instruction if one operand is a constant."""
+        return self._extremum(Vectors.gt, a, b)
 
-    def _extremum(
-        self, before: Callable[[ir.Value, ir.Value], ir.Value], a: ir.Value, b: ir.Value
-    ) -> ir.Value:
-        if getattr(b, "is_number", False):
+    def _extremum(self, before: _Binary, a: ir.Value, b: ir.Value) -> ir.Value:
+        if getattr(b, "is_number", False):  # a constant
             a, b = b, a
-        chosen = self.select(before(a, b), a, b)  # b where unordered: x86's min and max are just so
-        known = getattr(a, "is_number", False)  # a constant
-        return chosen if known else self.select(self.isnan(a), a, chosen)
+        chosen = self.select(before(self, a, b), a, b)  # b if unordered, like x86's min and max
+        return chosen if getattr(a, "is_number", False) else self.select(self.isnan(a), a, chosen)
 
     def clamp(self, a: ir.Value, limit: ir.Value) -> ir.Value:
-        """`a` within ±`limit`, which is no NaN; NaN where `a` is. Two instructions, as `a` comes last."""
+        """`a` within ±`limit`, a number; NaN where `a` is. Two instructions, as `a` comes last."""
         low = self.neg(limit)
         below = self.select(self.lt(limit, a), limit, a)
         return self.select(self.gt(low, below), low, below)
 
     # Comparisons and masks
 
-    def lt(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self._compare("<", a, b)
-
-    def le(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self._compare("<=", a, b)
-
-    def gt(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self._compare(">", a, b)
-
-    def ge(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self._compare(">=", a, b)
-
-    def eq(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self._compare("==", a, b)
+    lt: ClassVar[_Binary] = _comparison("<")
+    le: ClassVar[_Binary] = _comparison("<=")
+    gt: ClassVar[_Binary] = _comparison(">")
+    ge: ClassVar[_Binary] = _comparison(">=")
+    eq: ClassVar[_Binary] = _comparison("==")
 
     def ne(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """Not equal; true where either is NaN, unlike every other comparison."""
@@ -245,28 +252,26 @@ class Vectors:
     def isnan(self, a: ir.Value) -> ir.Value:
         return self.once("fcmp uno", (a,), lambda: self.builder.fcmp_unordered("uno", a, a))
 
-    def _compare(self, op: str, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self.once(f"fcmp {op}", (a, b), lambda: self.builder.fcmp_ordered(op, a, b))
-
     def select(self, mask: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
         """`a` where the mask is set, else `b`."""
         return self.once("select", (mask, a, b), lambda: self.builder.select(mask, a, b))
 
-    def logical_and(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self._commuting("and_", a, b)
-
-    def logical_or(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self._commuting("or_", a, b)
+    logical_and: ClassVar[_Binary] = _commuting("and_")
+    logical_or: ClassVar[_Binary] = _commuting("or_")
 
     def logical_not(self, a: ir.Value) -> ir.Value:
         text = "splat (i1 true)"
-        return self._commuting("xor", a, self._memo.constant(text, lambda: _Splat(self.mask_type, text)))
+        return self.ixor(a, self._memo.constant(text, lambda: _Splat(self.mask_type, text)))
 
     def any(self, mask: ir.Value) -> ir.Value:
         """A scalar i1: whether any lane of the mask is set."""
         return self.intrinsic(f"llvm.vector.reduce.or.v{self.lanes}i1", ir.IntType(1), mask)
 
     # Integers of the same width
+
+    def cast(self, op: str, a: ir.Value, kind: ir.Type) -> ir.Value:
+        """One of LLVM's casts, by its name."""
+        return self.once(f"{op} {kind}", (a,), lambda: getattr(self.builder, op)(a, kind))
 
     def to_bits(self, a: ir.Value) -> ir.Value:
         return self.cast("bitcast", a, self.int_type)
@@ -277,28 +282,17 @@ class Vectors:
     def to_float(self, a: ir.Value) -> ir.Value:
         return self.cast("sitofp", a, self.type)
 
-    def iadd(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self._commuting("add", a, b)
-
-    def isub(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self._plain("sub", a, b)
-
-    def iand(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self._commuting("and_", a, b)
-
-    def ixor(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self._commuting("xor", a, b)
+    iadd: ClassVar[_Binary] = _commuting("add")
+    isub: ClassVar[_Binary] = _instruction("sub")
+    iand: ClassVar[_Binary] = _commuting("and_")
+    ixor: ClassVar[_Binary] = _commuting("xor")
 
     def shl(self, a: ir.Value, bits: int) -> ir.Value:
-        return self._plain("shl", a, self.iconst(bits))
-
-    def lshr(self, a: ir.Value, bits: int) -> ir.Value:
-        """Shifts zeros in."""
-        return self._plain("lshr", a, self.iconst(bits))
+        return _instruction("shl")(self, a, self.iconst(bits))
 
     def ashr(self, a: ir.Value, bits: int) -> ir.Value:
-        """Shifts the sign in."""
-        return self._plain("ashr", a, self.iconst(bits))
+        """Shift right, copying the sign."""
+        return _instruction("ashr")(self, a, self.iconst(bits))
 
     def bits_set(self, a: ir.Value, bits: int) -> ir.Value:
         """A mask: where any of these bits of `a` is set."""
@@ -308,32 +302,30 @@ class Vectors:
     # Across lanes
 
     def hsum(self, a: ir.Value) -> ir.Value:
-        """The scalar sum of all lanes, always in the same order: halves onto each other, odd ones last."""
+        """The scalar sum of all lanes, always in the same order: halves first, odd lanes last."""
 
         def emit() -> ir.Value:
             rest: Any = a
+            add: Any = self.builder.fadd
             count, odd = self.lanes, list[Any]()
             while count > 1:
                 half = count // 2
                 if count % 2:
                     odd.append(self._lane(rest, count - 1))
-                rest = self.builder.fadd(self._part(rest, 0, half), self._part(rest, half, half))
+                rest = add(self._part(rest, 0, half), self._part(rest, half, half))
                 count = half
-            total: Any = self._lane(rest, 0)
-            for one in odd:
-                total = self.builder.fadd(total, one)
-            return total
+            return reduce(add, odd, self._lane(rest, 0))
 
         return self.once("hsum", (a,), emit)
 
     def hsums(self, rows: Sequence[ir.Value]) -> ir.Value:
-        """A vector of the sums of as many vectors as it has lanes, always in the same order.
+        """The vector whose lanes are the sums of as many vectors, always in the same order.
 
-        Halves of two vectors are added at a time, which takes a third of the work of so many `hsum`.
+        Adding halves of two vectors at a time takes a third of the work of calling `hsum` for each.
         """
         rows, half = list(rows), self.lanes // 2
         while half:
-            # Each half of a pair of halves: of `a` into the lower one, of `b` into the upper one.
+            # Of each pair of halves, `a` goes into the lower one and `b` into the upper one.
             first = [lane - half + self.lanes if lane & half else lane for lane in range(self.lanes)]
             kind = ir.VectorType(ir.IntType(32), self.lanes)
             one, other = (ir.Constant(kind, [lane + n for lane in first]) for n in (0, half))
@@ -345,7 +337,7 @@ class Vectors:
         return rows[0]
 
     def largest(self, a: ir.Value) -> ir.Value:
-        """The scalar maximum of all lanes; NaN if one is."""
+        """The scalar maximum of all lanes; NaN if any is NaN."""
         return self.intrinsic(f"llvm.vector.reduce.fmaximum.v{self.lanes}f{self.bits}", self.scalar, a)
 
     def _lane(self, a: ir.Value, lane: int) -> ir.Value:
@@ -355,25 +347,5 @@ class Vectors:
         order = ir.Constant(ir.VectorType(ir.IntType(32), count), list(range(start, start + count)))
         return self.builder.shuffle_vector(a, a, order)
 
-    # How the above are emitted
-
     def _call(self, name: str, result: ir.Type, *operands: Any) -> ir.Value:
         return self.builder.call(self.external(name, result, *(a.type for a in operands)), operands)
-
-    def _plain(self, op: str, *operands: ir.Value) -> ir.Value:
-        return self.once(op, operands, lambda: getattr(self.builder, op)(*operands))
-
-    def _commuting(self, op: str, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self.once(op, _ordered(a, b), lambda: getattr(self.builder, op)(a, b))
-
-    def cast(self, op: str, a: ir.Value, kind: ir.Type) -> ir.Value:
-        """One of LLVM's casts, by its name."""
-        return self.once(f"{op} {kind}", (a,), lambda: getattr(self.builder, op)(a, kind))
-
-    def _float_intrinsic(self, name: str, *operands: ir.Value) -> ir.Value:
-        return self.intrinsic(f"llvm.{name}.v{self.lanes}f{self.bits}", self.type, *operands)
-
-
-def _ordered(a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """For the key only: what is emitted keeps the caller's order, so that equal kernels are equal texts."""
-    return (a, b) if id(a) <= id(b) else (b, a)

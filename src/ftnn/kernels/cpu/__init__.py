@@ -1,1 +1,1 @@
-"""Generated kernels on torch tensors: compiled, cached, cut into tiles and run on threads."""
+"""Run generated kernels on torch tensors: compile, cache, cut into tiles, and distribute over threads."""

@@ -1,11 +1,11 @@
-"""Machine code on disk, in files that nobody but this user can have written: what is read here is run.
+"""A disk cache of machine code, in files that only this user can have written: its content is executed.
 
-What keeps other users out is owner and mode: the folder and every file must be ours, and writable by nobody
-else. Both are checked on what was opened, never on a path, so nothing can be swapped in between, whoever may
-write to the folders above. The digest in front of each entry then guards against files that are ours but not
-what we put there. It covers the entry's name, so that no file is run in place of another, and is keyed with a
-secret kept in the folder, so that no entry can be made up by someone who can only get files into it. (Someone
-who can also replace the secret can replace our shell's start-up file.)
+Owner and mode keep other users out: the folder and every file must belong to this user and be writable by
+nobody else. Both are checked on the opened file, never on a path, so nothing can be swapped in between,
+whoever may write to the folders above. The digest at the start of each entry then detects files that belong
+to this user but have other content. It covers the entry's name, so that no file runs in place of another, and
+is keyed with a secret kept in the folder, so that nobody who can merely place files there can forge an entry.
+(Anyone who can replace the secret can also replace the shell's start-up file.)
 
 `FTNN_CACHE` names the folder (default: `ftnn` in the user's cache).
 """
@@ -20,20 +20,21 @@ import sys
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-_HAS_OWNERS = hasattr(os, "geteuid")  # elsewhere, the user's profile is his own by default
+_HAS_OWNERS = hasattr(os, "geteuid")  # without them, a user's profile is private by default
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _SECRET, _SECRET_BYTES = "secret", 32
 _DIGEST_BYTES = 32
 
 
 class _UntrustedError(Exception):
-    """Others may have written it."""
+    """Other users may have written it."""
 
 
 def cache_folder() -> Path:
-    """Where compiled kernels are kept. Raises `RuntimeError` where nobody knows the user's home."""
+    """The folder of compiled kernels. Raises `RuntimeError` if the user has no home directory."""
     if named := os.environ.get("FTNN_CACHE"):
         return Path(named)
     if sys.platform == "win32":
@@ -41,13 +42,13 @@ def cache_folder() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "ftnn"
     named = os.environ.get("XDG_CACHE_HOME", "")
-    # Its specification: a relative path is invalid, and ignored.
+    # The XDG specification: relative paths are invalid and ignored.
     return (Path(named) if os.path.isabs(named) else Path.home() / ".cache") / "ftnn"
 
 
 def read(name: str) -> bytes | None:
-    """The content of an entry, if it is there and ours. One that is damaged counts as missing."""
-    with _trusting(), _opened(create=False) as folder:
+    """The content of an entry; None if it is missing, damaged or not trusted."""
+    with _ignoring_failures(), _opened(create=False) as folder:
         content = _content(folder, name)
         digest, body = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
         secret = _content(folder, _SECRET)
@@ -57,58 +58,55 @@ def read(name: str) -> bytes | None:
 
 
 def write(name: str, body: bytes, readable: tuple[str, bytes] | None = None) -> None:
-    """Keep an entry, and perhaps a second file for people, whole or not at all.
+    """Store an entry, and perhaps a second file for people to read, each atomically.
 
-    A cache that cannot be written costs time in the next process, and nothing else.
+    If the cache cannot be written, the next process compiles again.
     """
-    with _trusting(), _opened(create=True) as folder:
+    with _ignoring_failures(), _opened(create=True) as folder:
         if readable is not None:
             _replace(folder, *readable)
         _replace(folder, name, _digest(_secret(folder), name, body) + body)
 
 
-_said: set[str] = set()
+_warned: set[str] = set()
 
 
 @contextmanager
-def _trusting() -> Generator[None]:
-    """Goes on after whatever is wrong with the cache; says once if somebody else could write there."""
+def _ignoring_failures() -> Generator[None]:
+    """Ignore an unusable cache, with one warning if other users could have written to it."""
     try:
         yield
     except (OSError, RuntimeError):
         pass
     except _UntrustedError as error:
-        if str(error) not in _said:
-            _said.add(str(error))
+        if str(error) not in _warned:
+            _warned.add(str(error))
             warnings.warn(
-                f"{error}: ftnn does not use it, and compiles instead; take it back (chown, chmod go-w), "
-                "remove it, or name another folder in FTNN_CACHE",
+                f"{error}: ftnn ignores it and compiles again; fix its owner and mode (chown, chmod go-w), "
+                "remove it, or set FTNN_CACHE to another folder",
                 stacklevel=2,
             )
 
 
+@dataclass(frozen=True)
 class _Folder:
-    """An open folder, to whose files names are relative. Where there are no such things, its path."""
+    """An open folder: its files are opened relative to its descriptor or, where there is none, by path."""
 
-    def __init__(self, path: Path, descriptor: int | None):
-        self.path = path
-        self.descriptor = descriptor
+    path: Path
+    descriptor: int | None
+
+    def _at(self, name: str) -> str | Path:
+        return self.path / name if self.descriptor is None else name
 
     def open(self, name: str, flags: int) -> int:
-        where = name if self.descriptor is not None else self.path / name
-        return os.open(where, flags | _NO_LINK, 0o600, dir_fd=self.descriptor)
+        return os.open(self._at(name), flags | _NO_LINK, 0o600, dir_fd=self.descriptor)
 
     def replace(self, source: str, target: str) -> None:
-        if self.descriptor is None:
-            os.replace(self.path / source, self.path / target)
-        else:
-            os.replace(source, target, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        folders = {"src_dir_fd": self.descriptor, "dst_dir_fd": self.descriptor}
+        os.replace(self._at(source), self._at(target), **folders)
 
     def unlink(self, name: str) -> None:
-        if self.descriptor is None:
-            os.unlink(self.path / name)
-        else:
-            os.unlink(name, dir_fd=self.descriptor)
+        os.unlink(self._at(name), dir_fd=self.descriptor)
 
 
 @contextmanager
@@ -121,7 +119,7 @@ def _opened(*, create: bool) -> Generator[_Folder]:
         return
     link = os.lstat(path)
     if stat.S_ISLNK(link.st_mode) and link.st_uid not in (0, os.geteuid()):
-        raise _UntrustedError(f"the kernel cache {path} is another user's link")
+        raise _UntrustedError(f"the kernel cache {path} is a link that belongs to another user")
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         _check(os.fstat(descriptor), f"the kernel cache {path}")
@@ -131,7 +129,7 @@ def _opened(*, create: bool) -> Generator[_Folder]:
 
 
 def _make(path: Path) -> None:
-    """The folder, and those above it that are missing, for this user alone whatever the umask."""
+    """Create the folder and its missing parents, private whatever the umask."""
     if path.is_dir():
         return
     _make(path.parent)
@@ -141,9 +139,11 @@ def _make(path: Path) -> None:
 
 
 def _check(status: os.stat_result, what: str) -> None:
-    if _HAS_OWNERS and status.st_uid != os.geteuid():
+    if not _HAS_OWNERS:
+        return
+    if status.st_uid != os.geteuid():
         raise _UntrustedError(f"{what} belongs to another user")
-    if _HAS_OWNERS and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise _UntrustedError(f"{what} can be written by other users")
 
 
@@ -157,7 +157,7 @@ def _content(folder: _Folder, name: str) -> bytes:
 
 
 def _replace(folder: _Folder, name: str, content: bytes) -> None:
-    """Write a file elsewhere and move it to its place: a reader sees all of it or nothing."""
+    """Write a file under another name, then move it into place: readers see all of it or nothing."""
     temporary = f".{name}.{os.urandom(8).hex()}"
     try:
         with open(folder.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
@@ -172,7 +172,7 @@ def _replace(folder: _Folder, name: str, content: bytes) -> None:
 
 
 def _secret(folder: _Folder) -> bytes:
-    """The folder's secret, made if there is none. Of two made at once, the last one stays."""
+    """The folder's secret, created if there is none. If two processes create one, the last wins."""
     for _ in range(2):
         with suppress(OSError):
             secret = _content(folder, _SECRET)

@@ -1,4 +1,4 @@
-"""Launches kernels on data with few zeros: every sample is evaluated in its place."""
+"""Launch the kernels for data with few zeros, which evaluate every sample in place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ftnn.kernels.codegen.target import Target
 from ftnn.kernels.cpu import tiling
 from ftnn.kernels.cpu.compiler import Code, kernel
 from ftnn.kernels.cpu.threads import Call, run
-from ftnn.kernels.cpu.tiling import Block, Columns, Tile, address, addresses
+from ftnn.kernels.cpu.tiling import CHUNK, Backward, Block, Columns, Tile, address, addresses, spans
 from ftnn.kernels.loops.copies import TransposeArgs, transpose
 from ftnn.kernels.loops.dense import DenseBackwardArgs, DenseForwardArgs, dense_backward, dense_forward
 from ftnn.kernels.program import Program
@@ -20,7 +20,7 @@ from ftnn.kernels.program import Program
 
 @dataclass(frozen=True)
 class _Tile(Tile):
-    """Samples of x, (in, stride), with zeros behind them."""
+    """Samples of x, (in, stride), padded with zeros."""
 
     x: Tensor
 
@@ -28,23 +28,21 @@ class _Tile(Tile):
 def _tiles(x: Tensor, start: int, stop: int, target: Target) -> list[_Tile]:
     """The tiles of samples start:stop of x, (batch, in), which need not be contiguous."""
     inputs, code = x.shape[1], kernel(transpose, target)
-    tiles: list[_Tile] = []
-    tasks: list[list[Call]] = []
-    for first, samples, stride in tiling.tiles(start, stop, target):
-        tile = _Tile(first, samples, stride, x.new_empty(inputs, stride))
-        tiles.append(tile)
-        args = TransposeArgs(
+    tiles = [_Tile(*sizes, x.new_empty(inputs, sizes[2])) for sizes in tiling.tiles(start, stop, target)]
+    args = [
+        TransposeArgs(
             rows=inputs,
-            columns=samples,
-            width=stride,
-            source=x.data_ptr() + first * x.stride(0) * target.size,
+            columns=tile.samples,
+            width=tile.stride,
+            source=x.data_ptr() + tile.first * x.stride(0) * target.size,
             source_by_row=x.stride(1),
             source_by_column=x.stride(0),
             target=tile.x.data_ptr(),
-            target_by_row=stride,
+            target_by_row=tile.stride,
         )
-        tasks.append([(code, args)])
-    run(tasks, parallel=tiling.worth_threads(stop - start, inputs, 1))
+        for tile in tiles
+    ]
+    run([[(code, each)] for each in args], parallel=tiling.worth_threads(stop - start, inputs, 1))
     return tiles
 
 
@@ -67,45 +65,24 @@ def forward(program: Program, target: Target, x: Tensor, parts: Sequence[Columns
             out_row_length=block.out_row_length,
         )
 
-    for start, stop in tiling.chunks(len(x)):
+    for start, stop in spans(len(x), CHUNK):
         tiling.run_forward(_tiles(x, start, stop, target), parts, out, target, call)
 
 
-def backward(
-    program: Program,
-    target: Target,
-    x: Tensor,
-    part: Columns,
-    errors: Tensor,
-    gradients: Sequence[Tensor],
-    down: Tensor | None,
-) -> None:
-    """Fill the gradients, as `part` has its matrices, and `down`, (batch, in)."""
-    code = kernel(dense_backward, program, target, by_x=down is not None, by_parameters=bool(gradients))
-    table = addresses(gradients)
-    for start, stop in tiling.chunks(len(x)):
-        tiles = _tiles(x, start, stop, target)
-        _backward(code, target, tiles, part, errors, address(table), down, first=start == 0)
+def backward(program: Program, target: Target, x: Tensor, work: Backward) -> None:
+    """Fill the gradients."""
+    by_x, by_parameters = work.down is not None, bool(work.gradients)
+    code = kernel(dense_backward, program, target, by_x=by_x, by_parameters=by_parameters)
+    for start, stop in spans(len(x), CHUNK):
+        _backward(code, target, _tiles(x, start, stop, target), work, first=start == 0)
 
 
-def _backward(
-    code: Code,
-    target: Target,
-    tiles: Sequence[_Tile],
-    part: Columns,
-    errors: Tensor,
-    gradients: int,
-    down: Tensor | None,
-    *,
-    first: bool,
-) -> None:
-    inputs, size = part.inputs, target.size
-    parallel = tiling.worth_threads(sum(t.samples for t in tiles), inputs, part.vectors * target.lanes)
-    packs = tiling.packed(errors, tiles, part.vectors, target, parallel=parallel)
-    alive: list[Any] = []  # what the addresses point to
+def _backward(code: Code, target: Target, tiles: Sequence[_Tile], work: Backward, *, first: bool) -> None:
+    part, down, size = work.columns, work.down, target.size
+    packs, gradients = work.packed_errors(tiles, target), addresses(work.gradients)
+    alive: list[Any] = []  # the targets of addresses
 
-    def rows(start: int, stop: int) -> list[Call]:
-        """All tiles, in order, for some of the inputs."""
+    def calls(start: int, stop: int) -> list[Call]:
         calls: list[Call] = []
         for n, (tile, g) in enumerate(zip(tiles, packs, strict=True)):
             dx = None if down is None else down.new_empty(stop - start, tile.stride)
@@ -120,7 +97,7 @@ def _backward(
                 first=start * part.row_length,
                 row_length=part.row_length,
                 g=g.data_ptr(),
-                gradients=gradients,
+                gradients=address(gradients),
                 accumulate=int(n > 0 or not first),
                 dx=0 if dx is None else dx.data_ptr(),
             )
@@ -134,10 +111,10 @@ def _backward(
                     source=dx.data_ptr(),
                     source_by_row=1,
                     source_by_column=tile.stride,
-                    target=down.data_ptr() + (tile.first * inputs + start) * size,
-                    target_by_row=inputs,
+                    target=down.data_ptr() + (tile.first * part.inputs + start) * size,
+                    target_by_row=part.inputs,
                 )
                 calls.append((kernel(transpose, target), back))
         return calls
 
-    run([rows(*piece) for piece in tiling.pieces(inputs, parallel=parallel)], parallel=parallel)
+    work.run(tiles, calls)

@@ -1,4 +1,4 @@
-"""Launches kernels on data with many zeros: the samples of each input that are not zero, in lists."""
+"""Launch the kernels for data with many zeros, which list the nonzero samples of each input."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from ftnn.kernels.codegen.target import Target
 from ftnn.kernels.cpu import tiling
 from ftnn.kernels.cpu.compiler import Code, kernel
 from ftnn.kernels.cpu.threads import Call, run
-from ftnn.kernels.cpu.tiling import Block, Columns, Tile, address, addresses
+from ftnn.kernels.cpu.tiling import CHUNK, Backward, Block, Columns, Tile, address, addresses, spans
 from ftnn.kernels.loops.copies import CollectArgs, TotalArgs, collect, total
 from ftnn.kernels.loops.skipping_backward import BackwardArgs, slopes_of
 from ftnn.kernels.loops.skipping_backward import backward as skipping_backward
 from ftnn.kernels.loops.skipping_forward import ForwardArgs
 from ftnn.kernels.loops.skipping_forward import forward as skipping_forward
 from ftnn.kernels.loops.zeros import SubsetSumArgs, subset_sums, subset_sums_size
+from ftnn.kernels.operands import Matrices
 from ftnn.kernels.program import Program
 
-TASK_ROWS = 8
-"""Listing a number takes about as long as so many evaluations."""
+LISTING_COST = 8
+"""Listing a number takes about as long as this many evaluations."""
 LEAST_ZEROS = 2
-"""Fewer samples than this with x = 0 are cheaper evaluated one by one."""
+"""With fewer zeros than this at an input, evaluating them one by one is cheaper."""
 
 
 @dataclass(frozen=True)
 class _Tile(Tile):
-    """For each input the list of the samples whose x is not zero, then the others."""
+    """For each input a list of the samples whose x is not zero, then the others."""
 
     counts: Tensor
     indices: Tensor
@@ -49,21 +50,14 @@ class _Tile(Tile):
 
 
 def _tiles(
-    program: Program,
-    x: Tensor,
-    start: int,
-    stop: int,
-    target: Target,
-    matrices: Sequence[Tensor],
-    *,
-    zeros: bool,
+    program: Program, x: Tensor, start: int, stop: int, target: Target, matrices: Matrices, *, zeros: bool
 ) -> list[_Tile] | None:
-    """The tiles of samples start:stop of x, (batch, in); with the zeros listed too, where they are needed.
+    """The tiles of samples start:stop of x, (batch, in). `zeros`: whether zeros are listed too.
 
-    None where a matrix is not finite: zeros may not be skipped then, as 0·∞ is not 0.
+    None if a matrix is not finite: zeros must not be skipped then, because 0·∞ is not 0.
     """
     inputs, width, size = x.shape[1], target.lanes, target.size
-    parallel = tiling.worth_threads(stop - start, inputs, TASK_ROWS)
+    parallel = tiling.worth_threads(stop - start, inputs, LISTING_COST)
     totals = x.new_empty(len(matrices), width)
     tasks: list[list[Call]] = []
     for n, matrix in enumerate(matrices):
@@ -72,17 +66,12 @@ def _tiles(
         tasks.append([(kernel(total, target), total_args)])
     tiles: list[_Tile] = []
     for first, samples, stride in tiling.tiles(start, stop, target):
-        tile = _Tile(
-            first,
-            samples,
-            stride,
-            torch.empty(inputs, dtype=torch.int32),
-            torch.empty(inputs, stride, dtype=torch.int32),
-            torch.empty(inputs, stride, dtype=x.dtype),
-        )
+        counts = torch.empty(inputs, dtype=torch.int32)
+        indices, values = (torch.empty(inputs, stride, dtype=dtype) for dtype in (torch.int32, x.dtype))
+        tile = _Tile(first, samples, stride, counts, indices, values)
         tiles.append(tile)
-        for row, end in tiling.pieces(inputs, parallel=parallel):
-            counts, indices, values = tile.addresses(row)
+        for row, end in tiling.shares(inputs, parallel=parallel):
+            counts_at, indices_at, values_at = tile.addresses(row)
             args = CollectArgs(
                 inputs=end - row,
                 samples=samples,
@@ -90,9 +79,9 @@ def _tiles(
                 x=x.data_ptr() + (first * x.stride(0) + row * x.stride(1)) * size,
                 by_input=x.stride(1),
                 by_sample=x.stride(0),
-                counts=counts,
-                indices=indices,
-                values=values,
+                counts=counts_at,
+                indices=indices_at,
+                values=values_at,
                 least=LEAST_ZEROS,
                 zeros=int(zeros),
                 signed=int(may_have_poles(program.expr)),
@@ -103,9 +92,9 @@ def _tiles(
 
 
 def forward(program: Program, target: Target, x: Tensor, parts: Sequence[Columns], out: Tensor) -> bool:
-    """Fill `out`, (batch, out); False where zeros may not be skipped."""
-    for start, stop in tiling.chunks(len(x)):
-        # Zeros share F(0), unless that may have cost digits.
+    """Fill `out`, (batch, out); False if zeros must not be skipped."""
+    for start, stop in spans(len(x), CHUNK):
+        # Zeros share F(0), unless that may have lost digits.
         for explicit in (False, True):
             tiles = _tiles(program, x, start, stop, target, parts[0].matrices, zeros=explicit)
             if tiles is None:
@@ -124,10 +113,10 @@ def _forward(
     *,
     explicit: bool,
 ) -> bool:
-    """Fill the rows of these tiles; False if sharing F(0) may have cost digits."""
+    """Fill the rows of these tiles; False if sharing F(0) may have lost digits."""
     code = kernel(skipping_forward, program, target)
     lost = torch.zeros(1, dtype=torch.int64)
-    alive: list[Any] = []  # what the addresses point to
+    alive: list[Any] = []  # the targets of addresses
 
     def call(tile: _Tile, block: Block) -> Call:
         table = addresses(block.columns.matrices, block.first * target.lanes * target.size)
@@ -154,27 +143,19 @@ def _forward(
     return not lost.item()
 
 
-def backward(
-    program: Program,
-    target: Target,
-    x: Tensor,
-    part: Columns,
-    errors: Tensor,
-    gradients: Sequence[Tensor],
-    down: Tensor | None,
-) -> bool:
-    """Fill the gradients, as `part` has its matrices, and `down`, (batch, in); False as for `forward`."""
-    by_x, by_parameters = down is not None, bool(gradients)
+def backward(program: Program, target: Target, x: Tensor, work: Backward) -> bool:
+    """Fill the gradients; False if zeros must not be skipped."""
+    by_x, by_parameters = work.down is not None, bool(work.gradients)
     code = kernel(skipping_backward, program, target, by_x=by_x, by_parameters=by_parameters)
     zeros_count = slopes_of(program, by_x, by_parameters).of_zeros
-    down_t = None if down is None else down.new_empty(*reversed(down.shape))
-    for start, stop in tiling.chunks(len(x)):
-        tiles = _tiles(program, x, start, stop, target, part.matrices, zeros=by_x)
+    down_t = None if work.down is None else work.down.new_empty(*reversed(work.down.shape))
+    for start, stop in spans(len(x), CHUNK):
+        tiles = _tiles(program, x, start, stop, target, work.columns.matrices, zeros=by_x)
         if tiles is None:
             return False
-        _backward(code, zeros_count, target, tiles, part, errors, gradients, down_t, first=start == 0)
-    if down is not None and down_t is not None:
-        down.copy_(down_t.t())
+        _backward(code, zeros_count, target, tiles, work, down_t, first=start == 0)
+    if work.down is not None and down_t is not None:
+        work.down.copy_(down_t.t())
     return True
 
 
@@ -183,28 +164,24 @@ def _backward(
     zeros_count: bool,
     target: Target,
     tiles: Sequence[_Tile],
-    part: Columns,
-    errors: Tensor,
-    gradients: Sequence[Tensor],
-    down: Tensor | None,
+    work: Backward,
+    down_t: Tensor | None,
     *,
     first: bool,
 ) -> None:
-    inputs, size = part.inputs, target.size
-    parallel = tiling.worth_threads(sum(t.samples for t in tiles), inputs, part.vectors * target.lanes)
-    packs = tiling.packed(errors, tiles, part.vectors, target, parallel=parallel)
-    sums = _subset_sums(packs, tiles, target, parallel=parallel) if zeros_count else packs
-    alive: list[Any] = []  # what the addresses point to
+    part, size = work.columns, target.size
+    packs = work.packed_errors(tiles, target)
+    sums = _subset_sums(packs, tiles, target, parallel=work.parallel(tiles)) if zeros_count else packs
+    alive: list[Any] = []  # the targets of addresses
 
-    def rows(start: int, stop: int) -> list[Call]:
-        """All tiles, in order, for some of the inputs."""
+    def calls(start: int, stop: int) -> list[Call]:
         offset = start * part.row_length * size
-        table, targets = addresses(part.matrices, offset), addresses(gradients, offset)
-        alive.extend((table, targets))
+        table, gradients = addresses(part.matrices, offset), addresses(work.gradients, offset)
+        alive.extend((table, gradients))
         calls: list[Call] = []
         for n, (tile, g, subsets) in enumerate(zip(tiles, packs, sums, strict=True)):
             counts, indices, values = tile.addresses(start)
-            dx = 0 if down is None else down.data_ptr() + (start * down.shape[1] + tile.first) * size
+            dx = 0 if down_t is None else down_t.data_ptr() + (start * down_t.shape[1] + tile.first) * size
             args = BackwardArgs(
                 inputs=stop - start,
                 vectors=part.vectors,
@@ -217,37 +194,31 @@ def _backward(
                 row_length=part.row_length,
                 g=g.data_ptr(),
                 subset_sums=subsets.data_ptr(),
-                gradients=address(targets),
+                gradients=address(gradients),
                 gradient_row_length=part.row_length,
                 accumulate=int(n > 0 or not first),
                 dx=dx,
-                dx_row_length=0 if down is None else down.shape[1],
+                dx_row_length=0 if down_t is None else down_t.shape[1],
                 dx_at_zero=1,
                 scalars=0,
             )
             calls.append((code, args))
         return calls
 
-    run([rows(*piece) for piece in tiling.pieces(inputs, parallel=parallel)], parallel=parallel)
+    work.run(tiles, calls)
 
 
 def _subset_sums(
     packs: Sequence[Tensor], tiles: Sequence[_Tile], target: Target, *, parallel: bool
 ) -> list[Tensor]:
-    """Of each tile's errors, the sums over the subsets of each group of samples."""
-    all_sums: list[Tensor] = []
-    tasks: list[list[Call]] = []
-    for g, tile in zip(packs, tiles, strict=True):
-        vectors = g.shape[0]
-        sums = g.new_empty(subset_sums_size(vectors, tile.samples, target))
-        all_sums.append(sums)
-        args = SubsetSumArgs(
-            vectors=vectors,
-            samples=tile.samples,
-            stride=tile.stride,
-            g=g.data_ptr(),
-            sums=sums.data_ptr(),
+    """The sums of each tile's errors over the subsets of each group of samples."""
+    sizes = [subset_sums_size(len(g), tile.samples, target) for g, tile in zip(packs, tiles, strict=True)]
+    sums = [g.new_empty(size) for g, size in zip(packs, sizes, strict=True)]
+    args = [
+        SubsetSumArgs(
+            vectors=len(g), samples=tile.samples, stride=tile.stride, g=g.data_ptr(), sums=s.data_ptr()
         )
-        tasks.append([(kernel(subset_sums, target), args)])
-    run(tasks, parallel=parallel)
-    return all_sums
+        for g, tile, s in zip(packs, tiles, sums, strict=True)
+    ]
+    run([[(kernel(subset_sums, target), each)] for each in args], parallel=parallel)
+    return sums

@@ -1,4 +1,4 @@
-"""How work is cut: whole vectors of outputs, chunks and tiles of samples, shares for threads."""
+"""Dividing work: whole vectors of outputs, chunks and tiles of samples, shares for threads."""
 
 from __future__ import annotations
 
@@ -17,27 +17,25 @@ from ftnn.kernels.loops.copies import PackArgs, pack
 from ftnn.kernels.loops.kernel import TILE
 
 CHUNK = 1024
-"""Samples that are arranged for the kernels at once."""
+"""Samples that are prepared for the kernels at once."""
 BLOCK_VECTORS = 8
-"""Vectors of outputs of one forward task: its sums fit the first-level cache."""
+"""Vectors of outputs per forward task: their sums fit into the L1 cache."""
 SMALL = 200_000
-"""Evaluations below which threads cost more than they bring."""
+"""Evaluations below which threads cost more than they gain."""
 
 
 def worth_threads(samples: int, inputs: int, outputs: int) -> bool:
     return samples * inputs * outputs > SMALL
 
 
-def chunks(batch: int) -> Iterator[tuple[int, int]]:
-    """Where each chunk of the samples starts and stops."""
-    return ((start, min(start + CHUNK, batch)) for start in range(0, batch, CHUNK))
+def spans(count: int, step: int) -> list[tuple[int, int]]:
+    """Consecutive (start, stop) ranges of `step` items, the last one shorter, that cover `count` items."""
+    return [(start, min(start + step, count)) for start in range(0, count, step)]
 
 
-def tiles(start: int, stop: int, target: Target) -> Iterator[tuple[int, int, int]]:
-    """The first sample of each tile, how many it has, and how many fill whole vectors."""
-    for first in range(start, stop, TILE):
-        samples = min(TILE, stop - first)
-        yield first, samples, target.filled(samples)
+def shares(inputs: int, *, parallel: bool) -> list[tuple[int, int]]:
+    """The inputs, in four shares per thread in case one thread is slower."""
+    return spans(inputs, -(-inputs // (torch.get_num_threads() * 4 if parallel else 1)))
 
 
 @dataclass(frozen=True)
@@ -47,41 +45,42 @@ class Tile:
     first: int
     samples: int
     stride: int
-    """How many fill whole vectors."""
+    """The number of samples rounded up to whole vectors."""
+
+
+def tiles(start: int, stop: int, target: Target) -> Iterator[tuple[int, int, int]]:
+    """The `first`, `samples` and `stride` of each tile of samples start:stop."""
+    for first in range(start, stop, TILE):
+        samples = min(TILE, stop - first)
+        yield first, samples, target.filled(samples)
+
+
+def addresses(tensors: Sequence[Tensor], offset: int = 0) -> array[int]:
+    """The address of each tensor's data, plus `offset` bytes."""
+    return array("q", [t.data_ptr() + offset for t in tensors] or [0])
+
+
+def address(numbers: array[int]) -> int:
+    return numbers.buffer_info()[0]
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Whole vectors of outputs: those of the matrices themselves, or the last ones, filled up in a copy."""
+    """Whole vectors of outputs: those of the matrices themselves, or a padded copy of the last outputs."""
 
     vectors: int
     outputs: int
-    """How many of the outputs are real."""
+    """The number of real outputs."""
     matrices: tuple[Tensor, ...]
     row_length: int
     whole: bool
-    """Whether they are the matrices themselves."""
+    """Whether these are the matrices themselves."""
     table: array[int] = field(repr=False)
     """The matrices' addresses."""
 
     @property
     def inputs(self) -> int:
         return self.matrices[0].shape[0]
-
-    def blocks(self, tiles: int, threads: int) -> Iterator[tuple[int, int]]:
-        """The first vector of each block, and how many it has: enough blocks for all threads."""
-        at_once = min(BLOCK_VECTORS, max(1, -(-self.vectors * tiles // threads)))
-        for first in range(0, self.vectors, at_once):
-            yield first, min(at_once, self.vectors - first)
-
-
-def addresses(tensors: Sequence[Tensor], offset: int = 0) -> array[int]:
-    """Where each tensor's data is, plus as many bytes."""
-    return array("q", [t.data_ptr() + offset for t in tensors] or [0])
-
-
-def address(numbers: array[int]) -> int:
-    return numbers.buffer_info()[0]
 
 
 def columns(matrices: Sequence[Tensor], target: Target) -> list[Columns]:
@@ -91,7 +90,7 @@ def columns(matrices: Sequence[Tensor], target: Target) -> list[Columns]:
     if whole:
         parts.append(Columns(whole, whole * width, tuple(matrices), out, True, addresses(matrices)))
     if rest := out - whole * width:
-        # Filled up with copies of a real column, so that nothing is computed that would not be anyway.
+        # Padded with copies of a real column, so that no other values are computed.
         strips = tuple(
             torch.cat([m[:, out - rest :], m[:, -1:].expand(-1, width - rest)], 1).contiguous()
             for m in matrices
@@ -100,18 +99,12 @@ def columns(matrices: Sequence[Tensor], target: Target) -> list[Columns]:
     return parts
 
 
-def pieces(inputs: int, *, parallel: bool) -> Iterator[tuple[int, int]]:
-    """Where each thread's share of the inputs starts and stops: four for each, should one be slower."""
-    step = -(-inputs // (torch.get_num_threads() * 4 if parallel else 1))
-    return ((start, min(start + step, inputs)) for start in range(0, inputs, step))
-
-
 _T = TypeVar("_T", bound=Tile)
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some vectors of outputs, and where a forward kernel puts their sums: addresses."""
+    """Some vectors of outputs, and the addresses where a forward kernel writes their sums."""
 
     columns: Columns
     first: int
@@ -129,12 +122,12 @@ def run_forward(
     target: Target,
     call: Callable[[_T, Block], Call],
 ) -> None:
-    """Fill `out`, (batch, out): a call for each tile and block of vectors of outputs.
+    """Fill `out`, (batch, out), with one call per tile and block of vectors of outputs.
 
-    What other addresses in a call point to must be held by whoever made it.
+    The caller must keep alive whatever else the addresses in a call point to.
     """
     size, width = out.element_size(), target.lanes
-    alive: list[Tensor] = []  # what the addresses point to
+    alive: list[Tensor] = []  # the targets of addresses
     tasks: list[list[Call]] = []
     strips: list[tuple[_T, Columns, Tensor]] = []
     parallel = worth_threads(sum(tile.samples for tile in tiles), parts[0].inputs, out.shape[1])
@@ -144,36 +137,54 @@ def run_forward(
             rows = out if part.whole else out.new_empty(tile.samples, width)
             if not part.whole:
                 strips.append((tile, part, rows))
-            for first, vectors in part.blocks(len(tiles), threads):
-                scratch = out.new_empty(vectors * tile.stride * width)
+            # Enough blocks for all threads.
+            at_once = min(BLOCK_VECTORS, max(1, -(-part.vectors * len(tiles) // threads)))
+            for first, stop in spans(part.vectors, at_once):
+                scratch = out.new_empty((stop - first) * tile.stride * width)
                 alive += (scratch, rows)
                 place = (tile.first * out.shape[1] if part.whole else 0) + first * width
                 out_address = rows.data_ptr() + place * size
-                block = Block(part, first, vectors, scratch.data_ptr(), out_address, rows.shape[1])
+                block = Block(part, first, stop - first, scratch.data_ptr(), out_address, rows.shape[1])
                 tasks.append([call(tile, block)])
     run(tasks, parallel=parallel)
     for tile, part, rows in strips:
         out[tile.first : tile.first + tile.samples, -part.outputs :] = rows[:, : part.outputs]
 
 
-def packed(
-    errors: Tensor, tiles: Sequence[Tile], vectors: int, target: Target, *, parallel: bool
-) -> list[Tensor]:
-    """Each tile's errors, (vectors, stride, lanes)."""
-    code, row_length = kernel(pack, target), errors.shape[1]
-    packs: list[Tensor] = []
-    tasks: list[list[Call]] = []
-    for tile in tiles:
-        g = errors.new_empty(vectors, tile.stride, target.lanes)
-        packs.append(g)
-        args = PackArgs(
-            vectors=vectors,
-            samples=tile.samples,
-            stride=tile.stride,
-            source=errors.data_ptr() + tile.first * row_length * errors.element_size(),
-            row_length=row_length,
-            g=g.data_ptr(),
-        )
-        tasks.append([(code, args)])
-    run(tasks, parallel=parallel)
-    return packs
+@dataclass(frozen=True)
+class Backward:
+    """A backward pass over some columns: the errors it reads and the gradients it fills."""
+
+    columns: Columns
+    errors: Tensor
+    """(batch, vectors · lanes or more)."""
+    gradients: Sequence[Tensor]
+    """One per parameter, shaped like the columns' matrices; none if only `down` is needed."""
+    down: Tensor | None
+    """The error sent down, (batch, in), if needed."""
+
+    def parallel(self, tiles: Sequence[Tile]) -> bool:
+        return worth_threads(sum(t.samples for t in tiles), self.columns.inputs, self.errors.shape[1])
+
+    def packed_errors(self, tiles: Sequence[Tile], target: Target) -> list[Tensor]:
+        """Each tile's errors, (vectors, stride, lanes)."""
+        code, row_length, vectors = kernel(pack, target), self.errors.shape[1], self.columns.vectors
+        packs = [self.errors.new_empty(vectors, tile.stride, target.lanes) for tile in tiles]
+        args = [
+            PackArgs(
+                vectors=vectors,
+                samples=tile.samples,
+                stride=tile.stride,
+                source=self.errors.data_ptr() + tile.first * row_length * target.size,
+                row_length=row_length,
+                g=g.data_ptr(),
+            )
+            for tile, g in zip(tiles, packs, strict=True)
+        ]
+        run([[(code, each)] for each in args], parallel=self.parallel(tiles))
+        return packs
+
+    def run(self, tiles: Sequence[Tile], calls: Callable[[int, int], list[Call]]) -> None:
+        """Run `calls(start, stop)`, all tiles in order, for shares of the inputs."""
+        parallel = self.parallel(tiles)
+        run([calls(*share) for share in shares(self.columns.inputs, parallel=parallel)], parallel=parallel)

@@ -1,1 +1,1 @@
-"""Plain torch: the reference, which is the oracle of every test, and matrix products."""
+"""Plain torch: matrix products, and the reference that tests compare everything with."""

@@ -1,4 +1,4 @@
-"""Expressions over torch tensors: one operation of the table after the other, each part once."""
+"""Evaluate expressions over torch tensors, one operation at a time, each distinct part once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _native(spelling: str) -> Callable[..., Any]:
 
 
 def check_spellings() -> None:
-    """Refuses a table that spells an operation in a way torch does not know."""
+    """Raise if the table of operations uses a function that torch does not have."""
     for op in OPS.values():
         if is_native(op.torch):
             _native(op.torch)
@@ -32,37 +32,33 @@ def check_spellings() -> None:
 
 check_spellings()
 
-# torch.minimum and maximum take tensors only, a selection between two numbers would come out in torch's
-# default dtype, and a number divided by x would be computed as a product with 1/x. The others take a number
-# beside a tensor.
+# torch.minimum and maximum take tensors only, a selection between two numbers would have torch's default
+# dtype, and a number divided by x would be computed as a product with 1/x. The others accept numbers.
 _TENSORS_ONLY = ("min", "max", "where", "div")
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """An evaluation order for several expressions, and what may be forgotten after each step."""
+    """An evaluation order for several expressions, with the values that each step needs last."""
 
     steps: tuple[tuple[Expr, tuple[Expr, ...]], ...]
     results: tuple[Expr, ...]
     live: int
-    """How many computed arrays are alive at once, at most."""
+    """The largest number of computed arrays alive at once."""
 
 
 @lru_cache(maxsize=1024)
 def schedule(results: tuple[Expr, ...]) -> Schedule:
     """The order in which to evaluate `results`."""
     lowered = tuple(lower(expr, "torch") for expr in results)
-    order = list(postorder(*lowered))
-    last: dict[Expr, int] = {}
-    for position, part in enumerate(order):
-        for arg in part.args if isinstance(part, Call) else ():
-            last[arg] = position
-    keep = set(lowered)
+    order = [
+        (part, dict.fromkeys(part.args) if isinstance(part, Call) else {}) for part in postorder(*lowered)
+    ]
+    last_use = {arg: part for part, args in order for arg in args}
     steps: list[tuple[Expr, tuple[Expr, ...]]] = []
     live = most = 0
-    for position, part in enumerate(order):
-        args = dict.fromkeys(part.args) if isinstance(part, Call) else {}
-        dead = tuple(arg for arg in args if last[arg] == position and arg not in keep)
+    for part, args in order:
+        dead = tuple(arg for arg in args if last_use[arg] is part and arg not in lowered)
         live += isinstance(part, Call)
         most = max(most, live)
         live -= sum(isinstance(arg, Call) for arg in dead)
@@ -71,7 +67,7 @@ def schedule(results: tuple[Expr, ...]) -> Schedule:
 
 
 def evaluate(results: tuple[Expr, ...], values: dict[str, Tensor]) -> list[Tensor]:
-    """The expressions' values, broadcast over `values`. Torch can differentiate it, but knows no decree."""
+    """The expressions' values, broadcast over `values`. Torch can differentiate them (no surrogates)."""
     plan = schedule(results)
     like = next(iter(values.values()))
     done: dict[Expr, Any] = {}
@@ -83,8 +79,8 @@ def evaluate(results: tuple[Expr, ...], values: dict[str, Tensor]) -> list[Tenso
                 done[part] = values[name]
             case Call(op, args):
                 operands = [done[arg] for arg in args]
-                if op in _TENSORS_ONLY or not any(isinstance(g, Tensor) for g in operands):
-                    operands = [_tensor(g, like) for g in operands]
+                if op in _TENSORS_ONLY or not any(isinstance(value, Tensor) for value in operands):
+                    operands = [_tensor(value, like) for value in operands]
                 done[part] = _native(OPS[op].torch)(*operands)
         for arg in dead:
             del done[arg]
@@ -92,12 +88,12 @@ def evaluate(results: tuple[Expr, ...], values: dict[str, Tensor]) -> list[Tenso
 
 
 def _rounded(value: int | float, dtype: torch.dtype) -> int | float:
-    """A number as `dtype` holds it, infinite if it is too large: torch would raise, or compute in float64."""
+    """A number rounded to `dtype`, infinite if too large: torch would raise, or compute in float64."""
     exact = isinstance(value, int) and abs(value) <= 2**24
     return value if exact or dtype == torch.float64 else round32(value)
 
 
 def _tensor(value: Any, like: Tensor) -> Tensor:
-    """A number as a tensor; a tensor as it is."""
-    # Filled, not made of data: a tracer would keep each as a constant beside the graph.
+    """A number as a tensor; a tensor unchanged."""
+    # Filled rather than built from data, which a tracer would store as a constant of the graph.
     return value if isinstance(value, Tensor) else like.new_full((), value)

@@ -1,9 +1,8 @@
-"""Separable functions as matrix products: Σ_k h_k(x) @ g_k(p)."""
+"""Matrix products for separable functions: Σ_k h_k(x) @ g_k(p)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -12,33 +11,29 @@ from torch import Tensor
 from ftnn.formula._derive import differentiate
 from ftnn.formula._expr import INPUT, ZERO, Expr
 from ftnn.kernels.eager.evaluation import evaluate
-from ftnn.kernels.operands import Lists
+from ftnn.kernels.operands import Lists, Matrices, Names
 from ftnn.kernels.program import Program
 
 
-@dataclass(frozen=True, slots=True)
 class _Sides:
-    """The two kinds of factors, evaluated: of x alone, (batch, in), and of matrices alone, (in, out)."""
+    """Evaluates the two kinds of factors: of x alone, (batch, in), and of matrices alone, (in, out)."""
 
-    x: Tensor
-    matrices: dict[str, Tensor]
-
-    @classmethod
-    def of(cls, program: Program, x: Tensor, matrices: Sequence[Tensor]) -> _Sides:
-        return cls(x, dict(zip(program.matrices, matrices, strict=True)))
+    def __init__(self, program: Program, x: Tensor, matrices: Matrices):
+        self.x, self.shape = x, matrices[0].shape
+        self.matrices = dict(zip(program.matrices, matrices, strict=True))
 
     def h(self, expr: Expr) -> Tensor:
         return evaluate((expr,), {INPUT: self.x})[0].expand(self.x.shape)
 
     def g(self, expr: Expr) -> Tensor:
-        return evaluate((expr,), self.matrices)[0].expand(next(iter(self.matrices.values())).shape)
+        return evaluate((expr,), self.matrices)[0].expand(self.shape)
 
 
 _slope = cache(differentiate)
 
 
-def suits(program: Program, x: Tensor, matrices: Sequence[Tensor]) -> bool:
-    """Whether the products lose nothing: multiplied in any order, their factors stay in range."""
+def suits(program: Program, x: Tensor, matrices: Matrices) -> bool:
+    """Whether matrix products are accurate here: their factors stay in range, multiplied in any order."""
     plan = program.plan
     if plan.kind != "gemm" or plan.exact:
         return plan.kind == "gemm"
@@ -52,24 +47,24 @@ def moderate(
     factors: Sequence[Expr],
     degree: int,
     x: Tensor,
-    matrices: Sequence[Tensor],
+    matrices: Matrices,
     *,
     may_be_zero: bool = True,
 ) -> bool:
-    """Whether no product of `degree` of these factors overflows or underflows, in whatever order.
+    """Whether no product of `degree` of these factors overflows or underflows in any order.
 
     Each factor depends on x alone or on matrices alone.
     """
     if not factors or not x.numel() or not matrices[0].numel():
         return True
     smallest = torch.finfo(x.dtype).tiny ** (0.9 / degree)
-    sides = _Sides.of(program, x, matrices)
+    sides = _Sides(program, x, matrices)
     for factor in factors:
         size = (sides.h(factor) if INPUT in factor.names else sides.g(factor)).abs()
         if may_be_zero:
             size = torch.where(size == 0, 1.0, size)
         low, high = size.aminmax()
-        if not (smallest <= float(low) and float(high) <= 1 / smallest):  # nor where it is NaN
+        if not (smallest <= float(low) and float(high) <= 1 / smallest):  # also if NaN
             return False
     return True
 
@@ -79,9 +74,9 @@ def computes_as_written(program: Program, *, slopes: bool = False) -> bool:
     return program.plan.exact
 
 
-def transfer(program: Program, x: Tensor, matrices: Sequence[Tensor], lists: Lists | None = None) -> Tensor:
-    """F ⊙ x, (batch, out), of x (batch, in) and matrices (in, out); never of lists."""
-    plan, sides = program.plan, _Sides.of(program, x, matrices)
+def transfer(program: Program, x: Tensor, matrices: Matrices, lists: Lists | None = None) -> Tensor:
+    """F ⊙ x, (batch, out); lists are not supported."""
+    plan, sides = program.plan, _Sides(program, x, matrices)
     out = x.new_zeros(x.shape[0], matrices[0].shape[1])
     for g, h in plan.terms:
         out.addmm_(sides.h(h), sides.g(g))
@@ -93,20 +88,15 @@ def transfer(program: Program, x: Tensor, matrices: Sequence[Tensor], lists: Lis
 
 
 def transfer_backward(
-    program: Program,
-    grad: Tensor,
-    x: Tensor,
-    matrices: Sequence[Tensor],
-    names: tuple[str, ...],
-    lists: Lists | None = None,
+    program: Program, grad: Tensor, x: Tensor, matrices: Matrices, names: Names, lists: Lists | None = None
 ) -> list[Tensor]:
-    """The gradients by each of `names`, in the order of x, then `program.parameters`."""
-    plan, sides = program.plan, _Sides.of(program, x, matrices)
+    """The gradients by each of `names`: x first, then parameters in order."""
+    plan, sides = program.plan, _Sides(program, x, matrices)
     gradients: list[Tensor] = []
     if INPUT in names:
         total = torch.zeros_like(x)
         for g, h in plan.terms:
-            if _slope(h, INPUT) is not ZERO:  # else 0, whatever g is
+            if _slope(h, INPUT) is not ZERO:  # otherwise 0, whatever g is
                 total += (grad @ sides.g(g).T) * sides.h(_slope(h, INPUT))
         if plan.common is not None:
             total += sides.h(_slope(plan.common, INPUT)) * grad.sum(1, keepdim=True)
@@ -114,7 +104,7 @@ def transfer_backward(
     parameters = [name for name in program.parameters if name in names]
     if parameters:
         totals = {name: torch.zeros_like(matrices[0]) for name in parameters}
-        # The error of each g, (in, out), is what every parameter's gradient is made of.
+        # Every parameter's gradient is a sum over the errors of each g, (in, out).
         errors = [(g, sides.h(h).T @ grad) for g, h in plan.terms]
         if plan.constant is not None:
             errors.append((plan.constant, grad.sum(0).expand_as(matrices[0])))

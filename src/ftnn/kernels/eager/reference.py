@@ -1,4 +1,4 @@
-"""The reference: broadcast and sum in plain torch. Slow, obviously right, and the oracle of every test."""
+"""The reference: broadcast and sum in plain torch. Slow, obviously correct, and the oracle of every test."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import Tensor
 from ftnn.formula._expr import INPUT
 from ftnn.kernels.contraction import Axes, Contraction, contraction, gradient_path
 from ftnn.kernels.eager.evaluation import evaluate, schedule
-from ftnn.kernels.operands import Lists, sizes_of
+from ftnn.kernels.operands import Lists, Matrices, Names, sizes_of
 from ftnn.kernels.program import Program
 
 BLOCK_BYTES = 128 * 2**20
-"""What the intermediate arrays of one block may take; sums and masks come on top."""
+"""Memory for the intermediate arrays of one block, not counting sums and masks."""
 CHUNK = 2**22
-"""Values over samples and listed connections that are held at once."""
+"""Values over samples and listed connections in memory at once."""
 
 _VIEW: dict[Axes, Callable[[Tensor], Tensor]] = {
     "bi": lambda t: t.unsqueeze(2),
@@ -35,7 +35,7 @@ def whole(form: Contraction, tensors: Sequence[Tensor]) -> list[Tensor]:
     sizes = sizes_of(form.operands, tensors)
     shape = [sizes[axis] for axis in "bio"]
     values = evaluate(tuple(expr for expr, _ in form.results), _views(form, tensors))
-    # Cloned where nothing is summed: an operator's result may not share memory with its arguments.
+    # Cloned if nothing is summed: an operator's result must not share memory with its arguments.
     return [
         value.expand(shape).clone() if axes == "bio" else _summed(value.expand(shape), axes)
         for value, (_, axes) in zip(values, form.results, strict=True)
@@ -43,7 +43,7 @@ def whole(form: Contraction, tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def in_blocks(form: Contraction, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The results of a contraction, holding no more than one block's arrays at once."""
+    """The results of a contraction, with the arrays of only one block in memory at once."""
     sizes = sizes_of(form.operands, tensors)
     first = tensors[0]
     results = tuple(expr for expr, _ in form.results)
@@ -64,9 +64,9 @@ def in_blocks(form: Contraction, tensors: Sequence[Tensor]) -> list[Tensor]:
         shape = [part.stop - part.start for part in block.values()]
         values = evaluate(results, _views(form, parts))
         for total, (_, axes) in zip(totals, form.results, strict=True):
-            # Popped one by one, so that none is left when the next block's values come.
+            # Popped one by one, so that none is left when the next block is evaluated.
             part, value = total[tuple(block[axis] for axis in axes)], values.pop(0).expand(shape)
-            if axes == "bio":  # nothing is summed, and 0 + -0 would be 0
+            if axes == "bio":  # copied, because 0 + -0 would be 0
                 part.copy_(value)
             else:
                 part += _summed(value, axes)
@@ -74,12 +74,12 @@ def in_blocks(form: Contraction, tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _views(form: Contraction, tensors: Sequence[Tensor]) -> dict[str, Tensor]:
-    """The operands by name, each a view that broadcasts over (batch, in, out)."""
+    """The operands by name, as views that broadcast over (batch, in, out)."""
     return {name: _VIEW[axes](tensor) for (name, axes), tensor in zip(form.operands, tensors, strict=True)}
 
 
 def _block_sizes(sizes: dict[str, int], most: int) -> dict[str, int]:
-    """How many of each axis make a block of at most `most` elements; outputs are divided first."""
+    """The size of each axis in a block of at most `most` elements; outputs are divided first."""
     ins = max(1, min(sizes["i"], most))
     outs = max(1, min(sizes["o"], most // (ins * sizes["b"])))
     batch = max(1, min(sizes["b"], most // (ins * outs)))
@@ -100,8 +100,8 @@ def computes_as_written(program: Program, *, slopes: bool = False) -> bool:
     return True
 
 
-def transfer(program: Program, x: Tensor, matrices: Sequence[Tensor], lists: Lists | None = None) -> Tensor:
-    """F ⊙ x, (batch, out), of x (batch, in) and matrices (in, out), or (connections,) with `lists`."""
+def transfer(program: Program, x: Tensor, matrices: Matrices, lists: Lists | None = None) -> Tensor:
+    """F ⊙ x, (batch, out)."""
     if lists is None:
         return in_blocks(contraction(program, "transfer"), [x, *matrices])[0]
     out, outputs = x.new_zeros(x.shape[0], lists.out_features), lists.outputs
@@ -113,17 +113,9 @@ def transfer(program: Program, x: Tensor, matrices: Sequence[Tensor], lists: Lis
 
 
 def transfer_backward(
-    program: Program,
-    grad: Tensor,
-    x: Tensor,
-    matrices: Sequence[Tensor],
-    names: tuple[str, ...],
-    lists: Lists | None = None,
+    program: Program, grad: Tensor, x: Tensor, matrices: Matrices, names: Names, lists: Lists | None = None
 ) -> list[Tensor]:
-    """The gradients of `Σ grad · (F ⊙ x)` by each of `names`, in the order of x, then `program.parameters`.
-
-    `grad` is (batch, out); a gradient has the shape of what it is taken by.
-    """
+    """The gradients by each of `names`: x first, then parameters in order."""
     if lists is None:
         path = gradient_path(program, "transfer", names)
         return in_blocks(contraction(program, path), [x, *matrices, grad])

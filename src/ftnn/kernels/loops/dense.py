@@ -1,8 +1,8 @@
-"""Forward and backward where few inputs are zero: no lists, every sample evaluated in its place.
+"""Forward and backward kernels for data with few zeros: no lists, every sample is evaluated in place.
 
-x comes in tiles, (in, stride), zeros behind the samples. Where the arguments of elementary functions are
-small for all samples of an input and a vector of outputs, which is tested once for them together, the short
-forms of `math/small.py` serve.
+x comes in tiles, (in, stride), padded with zeros. If the arguments of elementary functions are small for all
+samples of an input and a vector of outputs, which one test decides, the short forms in `math/small.py` are
+used.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from ftnn.kernels.program import Program
 
 Values = list[ir.Value]
 EachSample = Callable[[ir.Value, Emitter, Values], Values]
-"""What happens at a sample, given its number, an emitter that knows x there, and what is carried so far."""
+"""Takes a sample's number, an emitter that knows its x, and the carried values; returns those to carry on."""
 
 
 class _Tile:
-    """The samples of a tile, one input after the other: what both kernels do around their innermost loop."""
+    """The samples of a tile, input by input: what both kernels do around their innermost loop."""
 
     def __init__(self, k: Kernel, x: ir.Value, stride: ir.Value, samples: ir.Value, roots: Sequence[Expr]):
         self.k, self.samples, self._x, self._stride, self._roots = k, samples, x, stride, roots
         self._by_x = frontier(roots, "input")
         self._tables = [k.scratch(TILE) for _ in self._by_x]
-        # float64 has libm's functions, whatever their arguments.
+        # float64 calls libm, which has no short forms.
         self._limits = limits(roots) if k.v.dtype == "float32" else None
 
     def at(self, j: ir.Value) -> None:
-        """Turn to input j: tabulate what depends on x alone, and find how large x is."""
+        """Move to input j: tabulate the parts that depend on x alone, and find the largest |x|."""
         k, v = self.k, self.k.v
         row = self.row = k.times(j, self._stride)
         self._largest = v.const(0.0)
@@ -68,7 +68,7 @@ class _Tile:
             self._largest = v.splat(v.largest(largest))
 
     def over(self, emit: Emitter, each: EachSample, carried: Values) -> Values:
-        """Run over the samples, with the short forms of functions where their arguments allow it."""
+        """Loop over the samples, with the short forms of functions if their arguments allow it."""
         k, v = self.k, self.k.v
 
         def body(s: ir.Value, values: Values) -> Values:
@@ -98,27 +98,24 @@ class DenseForwardArgs(Args):
     x: int
     matrices: int
     first: int
-    """Where in each matrix to begin."""
+    """Offset of the first output in each matrix."""
     row_length: int
     u: int
-    """Room for (vectors, stride, lanes) numbers."""
+    """Scratch for (vectors, stride, lanes) numbers."""
     out: int
     out_row_length: int
 
 
 def dense_forward(program: Program, target: Target) -> str:
-    """out[s] = F ⊙ x[s], for the samples of a tile and whole vectors of outputs."""
+    """out[s] = F ⊙ x[s] for the samples of a tile and whole vectors of outputs."""
     k = Kernel("dense forward", target, DenseForwardArgs)
     v, A = k.v, DenseForwardArgs.places()
     lanes = target.lanes
     value = regrouped(without_cancellation(kernel_form(program))[0])
     vectors, stride = k.number(A.vectors), k.number(A.stride)
     tile = _Tile(k, k.pointer(A.x), stride, k.number(A.samples), [value])
-    tables, first, row_length = (
-        k.pointers(A.matrices, len(program.matrices)),
-        k.number(A.first),
-        k.number(A.row_length),
-    )
+    tables = k.pointers(A.matrices, len(program.matrices))
+    first, row_length = k.number(A.first), k.number(A.row_length)
     u, out, out_row_length = k.pointer(A.u), k.pointer(A.out), k.number(A.out_row_length)
     per_vector, zero = k.times(stride, lanes), v.const(0.0)
     loop(v, k.times(vectors, stride), lambda place, _: k.store(zero, u, k.times(place, lanes)))
@@ -163,33 +160,27 @@ class DenseBackwardArgs(Args):
     x: int
     matrices: int
     first: int
-    """Where in each matrix, and each gradient, to begin."""
+    """Offset of the first output in each matrix and gradient."""
     row_length: int
     g: int
     """The error at the sums, (vectors, stride, lanes)."""
     gradients: int
     accumulate: int
-    """Whether gradients are added to what is there."""
+    """Whether to add to the gradients rather than overwrite them."""
     dx: int
     """The error sent down, (in, stride)."""
 
 
-def dense_backward(
-    program: Program,
-    target: Target,
-    *,
-    by_x: bool,
-    by_parameters: bool,
-) -> str:
-    """Gradients of Σ g·(F ⊙ x) by x and every parameter in one pass."""
+def dense_backward(program: Program, target: Target, *, by_x: bool, by_parameters: bool) -> str:
+    """The gradients of Σ g·(F ⊙ x) by x and every parameter, in one pass."""
     k = Kernel("dense backward", target, DenseBackwardArgs)
-    v, b, A = k.v, k.builder, DenseBackwardArgs.places()
+    v, A = k.v, DenseBackwardArgs.places()
     lanes = target.lanes
     form = kernel_form(program)
     names = (*(program.parameters if by_parameters else ()), *((INPUT,) if by_x else ()))
     slopes = [regrouped(s) for s in without_cancellation(*(differentiate(form, name) for name in names))]
     down = slopes.pop() if by_x else ZERO
-    # A factor of matrices alone is left for after the sum over the samples.
+    # A factor of matrices alone is applied after the sum over the samples.
     outer, inner = map(list, zip(*map(split_product, slopes), strict=True)) if slopes else ([], [])
     parts = [*map(_with_error, inner), _with_error(down)]
     stride = k.number(A.stride)
@@ -197,7 +188,7 @@ def dense_backward(
     vectors, first, row_length = k.number(A.vectors), k.number(A.first), k.number(A.row_length)
     tables = k.pointers(A.matrices, len(program.matrices))
     gradients = k.pointers(A.gradients, len(program.parameters) if by_parameters else 0)
-    accumulate = b.icmp_signed("!=", k.number(A.accumulate), ir.Constant(I64, 0))
+    accumulate = k.is_set(k.number(A.accumulate))
     g, dx = k.pointer(A.g), k.pointer(A.dx)
     partial = k.scratch(TILE * lanes if by_x else 0)
     per_vector, zero = k.times(stride, lanes), v.const(0.0)
@@ -210,9 +201,8 @@ def dense_backward(
 
         def each_vector(vec: ir.Value, _: Values) -> None:
             place = k.plus(row, k.times(vec, lanes))
-            emit = hoisted(
-                Emitter(v, matrix_values(k, program, tables, place)), [*inner, down, *outer, *parts]
-            )
+            known = matrix_values(k, program, tables, place)
+            emit = hoisted(Emitter(v, known), [*inner, down, *outer, *parts])
             here = k.times(vec, per_vector)
 
             def each_sample(s: ir.Value, there: Emitter, sums: Values) -> Values:
@@ -252,7 +242,7 @@ def dense_backward(
 
 
 def _with_error(slope: Expr) -> Expr:
-    """slope·∂, with what depends on both x and matrices multiplied first: slopes share that."""
+    """slope·∂, with the factors of both x and matrices multiplied first, because slopes share them."""
     by = sides(slope)
     shared = times(product(by["both"]), ERROR)
     return times(product(by["number"] + by["matrices"]), times(product(by["input"]), shared))

@@ -1,1 +1,1 @@
-"""Kernels for GPUs, asked for by name only."""
+"""Kernels for GPUs, used only when requested by name."""

@@ -1,72 +1,58 @@
-"""Expressions → the source of Triton kernels, as text that people can read.
+"""Translate expressions into readable sources of Triton kernels. Triton itself is not needed here.
 
-Three kernels serve a layer. In each, a program owns a block of results and runs over what is summed, so that
-nothing is added up by atomics and no array over (batch, in, out) exists:
+A layer has three kernels. In each, a program owns a block of results and loops over the summed axis, so there
+are no atomics and no arrays over (batch, in, out):
 
-    forward       owns (batch, out), runs over the inputs
-    by_input      owns (batch) of one input, runs over blocks of outputs
-    by_matrices   owns (in, out) of every parameter asked for, runs over the samples
+    forward       owns (batch, out), loops over the inputs
+    by_input      owns (batch) of one input, loops over blocks of outputs
+    by_matrices   owns (in, out) of each requested parameter, loops over the samples
 
-What does not change while it runs is computed before. Triton itself is not needed here.
+Expressions that are constant in the loop are computed before it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
-from typing import Literal
 
 import numpy as np
 
 from ftnn.formula._derive import lower
 from ftnn.formula._expr import INPUT, Call, Expr, Number, Symbol, names, postorder, symbol, times
+from ftnn.formula._numbers import round32
 from ftnn.formula._ops import OPS, is_native
 from ftnn.formula._text import to_text
+from ftnn.kernels.codegen.target import DType as DType
 from ftnn.kernels.program import Program
 from ftnn.kernels.triton import templates
 
-DType = Literal["float32", "float64"]
-
-NATIVE: Mapping[str, str] = MappingProxyType(
-    {
-        "add": "{} + {}",
-        "sub": "{} - {}",
-        "mul": "{} * {}",
-        "div": "{} / {}",
-        "neg": "-{}",
-        "lt": "{} < {}",
-        "le": "{} <= {}",
-        "gt": "{} > {}",
-        "ge": "{} >= {}",
-        "eq": "{} == {}",
-        "ne": "{} != {}",
-        "pow": "_pow({}, {})",
-        "tl.where": "tl.where({}, {}, {})",
-        "tl.exp": "tl.exp({})",
-        "tl.log": "tl.log({})",
-        "tl.sqrt": "tl.sqrt({})",
-        "tl.abs": "tl.abs({})",
-        "tl.sin": "tl.sin({})",
-        "tl.cos": "tl.cos({})",
-        "tl.erf": "tl.erf({})",
-        "tl.minimum": "tl.minimum({}, {}, propagate_nan=tl.PropagateNan.ALL)",
-        "tl.maximum": "tl.maximum({}, {}, propagate_nan=tl.PropagateNan.ALL)",
-    }
-)
-"""How a native spelling of the table is written with its arguments."""
+_INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
+    "ne": "!=",
+}  # fmt: skip
+NATIVE = {
+    **{name: f"{{}} {symbol} {{}}" for name, symbol in _INFIX.items()},
+    **{f"tl.{name}": f"tl.{name}({{}})" for name in ("exp", "log", "sqrt", "abs", "sin", "cos", "erf")},
+    "neg": "-{}",
+    "pow": "_pow({}, {})",
+    "tl.where": "tl.where({}, {}, {})",
+    "tl.minimum": "tl.minimum({}, {}, propagate_nan=tl.PropagateNan.ALL)",
+    "tl.maximum": "tl.maximum({}, {}, propagate_nan=tl.PropagateNan.ALL)",
+}
+"""The text of each native operation, with holes for its arguments."""
 
 
 def check_spellings() -> None:
-    """Refuses a table that spells an operation in a way no kernel can be written with."""
+    """Raise if the table of operations uses a function that Triton does not have."""
     for op in OPS.values():
         if is_native(op.triton) and op.triton not in NATIVE:
-            raise ValueError(f"operation {op.name!r} is spelled {op.triton!r}, which Triton does not have")
+            raise ValueError(f"operation {op.name!r} is spelled {op.triton!r}, which Triton lacks")
 
 
 check_spellings()
 
 GRADIENT = "∂"
-"""Stands for what is sent down to an output; no parameter is called so."""
+"""The symbol of the gradient at an output. No parameter can have this name."""
 
 
 def forward(program: Program, dtype: DType) -> str:
@@ -87,8 +73,7 @@ def forward(program: Program, dtype: DType) -> str:
 def by_input(program: Program, dtype: DType) -> str:
     """The source of Σ_out g · ∂F/∂x."""
     slope = _weighted(program.slopes[INPUT])
-    fixed = [program.matrices, (GRADIENT,)]
-    written = _written([slope], program, changing=[name for part in fixed for name in part], dtype=dtype)
+    written = _written([slope], program, changing=(*program.matrices, GRADIENT), dtype=dtype)
     return _module(
         f"The gradient by x for F = {_formula(program)}, {dtype}.",
         templates.BY_INPUT,
@@ -100,14 +85,14 @@ def by_input(program: Program, dtype: DType) -> str:
     )
 
 
-def by_matrices(program: Program, wanted: Sequence[str], dtype: DType) -> str:
-    """The source of Σ_batch g · ∂F/∂p for each of `wanted`."""
-    slopes = [_weighted(program.slopes[name]) for name in wanted]
+def by_matrices(program: Program, parameters: Sequence[str], dtype: DType) -> str:
+    """The source of Σ_batch g · ∂F/∂p for each of `parameters`."""
+    slopes = [_weighted(program.slopes[name]) for name in parameters]
     written = _written(slopes, program, changing=(INPUT, GRADIENT), dtype=dtype)
-    outs = [f"by_{_matrix(name)}" for name in wanted]
+    outs = [f"by_{_matrix(name)}" for name in parameters]
     pairs = list(zip(outs, written.results, strict=True))
     return _module(
-        f"The gradients by {', '.join(wanted)} for F = {_formula(program)}, {dtype}.",
+        f"The gradients by {', '.join(parameters)} for F = {_formula(program)}, {dtype}.",
         templates.BY_MATRICES,
         written,
         dtype,
@@ -121,12 +106,12 @@ def by_matrices(program: Program, wanted: Sequence[str], dtype: DType) -> str:
 
 
 def _formula(program: Program) -> str:
-    """The formula written anew, so that nothing of the user's own text stands in a source that is run."""
+    """The formula printed from its expression: the user's own text never gets into code that is executed."""
     return to_text(program.expr)
 
 
 def _weighted(slope: Expr) -> Expr:
-    """g · slope. A slope that is a selection stays one: 0 times a slope that was not chosen is no NaN."""
+    """g · slope. A selection stays outermost, so that NaN in the branch not taken does not spread."""
     return times(symbol(GRADIENT), slope)
 
 
@@ -134,7 +119,14 @@ def _weighted(slope: Expr) -> Expr:
 
 
 class Written:
-    """Expressions as assignments, one for each distinct part."""
+    """Expressions as assignments, one for each distinct part.
+
+    **Arguments:**
+
+    - `roots`: the expressions.
+    - `variables`: the variable that holds each symbol.
+    - `changing`: the symbols that the loop loads, None for all. Parts without them go before the loop.
+    """
 
     def __init__(
         self,
@@ -143,13 +135,6 @@ class Written:
         changing: Collection[str] | None,
         dtype: DType,
     ):
-        """
-        **Arguments:**
-
-        - `roots`: what to compute.
-        - `variables`: the variable that holds each symbol.
-        - `changing`: the symbols that the loop loads; None if all are. What has none goes before the loop.
-        """
         self.before: list[str] = []
         self.inside: list[str] = []
         self._dtype: DType = dtype
@@ -172,7 +157,7 @@ class Written:
                 power = " * ".join([self._text[base]] * abs(n))
                 line = power if n > 0 else f"1.0 / ({power})"
             case Call(op, args):
-                # Numbers alone would come out in Triton's default dtype, and `_pow` converts tensors.
+                # Numbers alone would get Triton's default dtype, and `_pow` takes tensors only.
                 tensors = op in ("pow", "min", "max") or not any(self._is_block(arg) for arg in args)
                 if op == "where":
                     tensors = not any(self._is_block(arg) for arg in args[1:])
@@ -199,12 +184,11 @@ def _written(
 
 
 def _literal(value: int | float, dtype: DType) -> str:
-    """A number as a float of this dtype: one beyond float32 is infinite there."""
-    with np.errstate(over="ignore"):
-        rounded = float(np.float32(value)) if dtype == "float32" else float(value)
-    if np.isinf(rounded):
+    """A number as a literal of this dtype, infinite if out of range."""
+    rounded = round32(value) if dtype == "float32" else float(value)
+    if math.isinf(rounded):
         return 'float("inf")' if rounded > 0 else '(-float("inf"))'
-    # The shortest text that this dtype reads as that number; a minus in front binds weaker than a power.
+    # The shortest text that reads as this number; in parentheses because a minus binds weaker than a power.
     text = str(np.float32(value)) if dtype == "float32" else repr(rounded)
     return f"({text})" if rounded < 0 else text
 
@@ -214,11 +198,11 @@ def _module(title: str, template: str, written: Written, dtype: DType, **holes: 
         dtype=dtype, before=_block(written.before, "    "), inside=_block(written.inside, "        "), **holes
     )
     head = templates.HEAD.format(title=title)
-    pow_too = templates.POW.format(dtype=f"tl.{dtype}") if "_pow(" in text else ""
-    return head + pow_too + "\n".join(line for line in text.split("\n") if line != _NOTHING)
+    power = templates.POW.format(dtype=f"tl.{dtype}") if "_pow(" in text else ""
+    return head + power + "\n".join(line for line in text.split("\n") if line != _NOTHING)
 
 
-_NOTHING = "\0"  # a line that is left out
+_NOTHING = "\0"  # a line to leave out
 
 
 def _block(lines: Sequence[str], indent: str) -> str:
@@ -226,7 +210,7 @@ def _block(lines: Sequence[str], indent: str) -> str:
 
 
 def _matrix(name: str) -> str:
-    """The variable of a parameter or constant; prefixed, so that none is taken already."""
+    """The variable of a parameter or constant; prefixed to avoid clashes."""
     return f"m_{name}"
 
 

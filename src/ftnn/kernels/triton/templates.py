@@ -1,8 +1,4 @@
-"""The texts of Triton kernels: visible loops with named holes, which `source.py` fills.
-
-In each, a program owns a block of results and runs over what is summed, so that nothing is added up by
-atomics and no array over (batch, in, out) exists.
-"""
+"""The texts of Triton kernels: loops with named holes that `source.py` fills."""
 
 HEAD = '''\
 """{title}"""
@@ -11,7 +7,7 @@ import triton
 import triton.language as tl
 '''
 
-# The power is taken in float64: in float32, b*log(a) has no room for the digits of a large power.
+# Powers are computed in float64: in float32, b*log(a) has too few digits for a large power.
 POW = '''
 
 @triton.jit

@@ -1,1 +1,1 @@
-"""The elementary functions as vector instructions."""
+"""Elementary functions as vector instructions."""

@@ -1,4 +1,4 @@
-"""The C library's functions, lane by lane: what float64 uses."""
+"""The C library's functions, called lane by lane: used for float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""log and powers.
+"""log and powers, as vector instructions.
 
 float32 powers are computed in float64 lanes, where b·log2(a) keeps enough digits after the point.
 """
@@ -28,7 +28,7 @@ def log(v: Vectors, x: ir.Value) -> ir.Value:
     if v.dtype == "float64":
         return libm(v, "log", x)
     zero = v.const(0.0)
-    tiny = v.lt(x, v.const(2.0**-126))  # a denormal's exponent does not tell its size
+    tiny = v.lt(x, v.const(2.0**-126))  # a denormal's exponent does not give its size
     bits = v.to_bits(v.select(tiny, v.mul(x, v.const(2.0**25)), x))
     exponent = v.ashr(v.isub(bits, v.iconst(_SQRT_HALF)), 23)
     f = v.sub(v.from_bits(v.isub(bits, v.shl(exponent, 23))), v.const(1.0))
@@ -36,12 +36,12 @@ def log(v: Vectors, x: ir.Value) -> ir.Value:
     small = v.fma(v.mul(f, f), v.horner(f, _LOG), v.mul(k, v.const(_LN2[1])))
     result = v.fma(k, v.const(_LN2[0]), v.add(small, f))
     ordinary = v.logical_and(v.gt(x, zero), v.lt(x, v.const(math.inf)))
-    negative = v.select(v.lt(x, zero), v.const(math.nan), x)  # else infinity or NaN, which stay
+    negative = v.select(v.lt(x, zero), v.const(math.nan), x)  # else infinity or NaN, unchanged
     return v.select(ordinary, result, v.select(v.eq(x, zero), v.const(-math.inf), negative))
 
 
 def pow(v: Vectors, a: ir.Value, b: ir.Value) -> ir.Value:
-    """a to the power b, in all special cases as C's pow; 0.54 ulp."""
+    """a to the power b, with all special cases of C's pow; 0.54 ulp."""
     if v.dtype == "float64":
         return libm(v, "pow", a, b)
     zero, one, infinity = v.const(0.0), v.const(1.0), v.const(math.inf)
@@ -58,7 +58,7 @@ def pow(v: Vectors, a: ir.Value, b: ir.Value) -> ir.Value:
 
 
 def powi(v: Vectors, a: ir.Value, n: int) -> ir.Value:
-    """a to the power n, a number known now; 3.44 ulp."""
+    """a to the power n, a compile-time integer; 3.44 ulp."""
     if n == 0:
         return v.const(1.0)
     if n in (-2, -1):  # the reciprocal first, as a² may overflow or underflow where 1/a² does not
@@ -68,7 +68,7 @@ def powi(v: Vectors, a: ir.Value, n: int) -> ir.Value:
     if v.dtype == "float64":
         return libm(v, "pow", a, v.const(n))
     d = v.double()
-    if abs(n) <= 8:  # rounding so often in float32 would cost 5 ulp
+    if abs(n) <= 8:  # rounding that often in float32 would cost 5 ulp
         product = _product(d, d.cast("fpext", a, d.type), abs(n))
         return d.cast("fptrunc", product if n > 0 else d.div(d.const(1.0), product), v.type)
     size = _size(v, a, d.const(n))
@@ -84,7 +84,7 @@ def _product(v: Vectors, a: ir.Value, n: int) -> ir.Value:
 
 
 def _size(v: Vectors, a: ir.Value, b: ir.Value) -> ir.Value:
-    """|a|^b for float64 lanes b, rounded to float32 once."""
+    """|a|^b for float64 lanes b, rounded once, to float32."""
     d = v.double()
     base = d.cast("fpext", v.abs(a), d.type)
     bits = d.to_bits(base)

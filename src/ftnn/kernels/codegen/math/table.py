@@ -1,18 +1,17 @@
-"""Elementary functions as vector instructions: the table of all of them, and the simplest ones.
+"""The table of elementary functions as vector instructions, and the simplest of them.
 
-Called as `FUNCTIONS["sin"](v, x)`, each emits itself at the position of `v` and gives its value. All are free
-of branches but sin, cos and their kin, which test for arguments beyond ±12866: emitting them ends in another
+`FUNCTIONS["sin"](v, x)` emits the function at the position of `v` and returns its value. All are branch-free
+except sin, cos and functions of them, which test for arguments beyond ±12866: emitting these ends in another
 basic block than it began in.
 
-float32 has polynomials of our own, float64 calls the C library lane by lane. NaN and infinities arrive
-everywhere, denormals are numbers like any other, and where the true value is finite none is NaN.
+float32 uses ftnn's own polynomials, float64 calls the C library lane by lane. NaN and infinities propagate,
+denormals are ordinary numbers, and the result is NaN only where the true value is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from llvmlite import ir
 
@@ -40,45 +39,42 @@ class Elementary:
 
     emit: Callable[..., ir.Value]
     arity: int
-    """How many vectors it takes. (`powi` takes an int besides.)"""
+    """The number of vectors it takes. (`powi` also takes an int.)"""
     ulp: float
-    """The largest error of a float32 result, in units of the last place that the true value has (a denormal's
-    is 2^-149). Found by trying every float32; sin, cos and their kin, every one from 2^-13 to 2^32 and every
-    101st elsewhere; pow and powi, many. inf and NaN are where rounding the true value puts them."""
+    """The largest error of a float32 result, in units in the last place of the true value (2^-149 for
+    denormals). Found by trying every float32; for sin, cos and functions of them every one from 2^-13 to 2^32
+    and every 101st elsewhere; for pow and powi many. inf and NaN occur exactly where rounding the true value
+    yields them."""
 
     def __call__(self, v: Vectors, *operands: ir.Value | int) -> ir.Value:
         return self.emit(v, *operands)
 
 
-FUNCTIONS: Mapping[str, Elementary] = MappingProxyType(
-    {
-        "cos": Elementary(t.cos, 1, 2.04),
-        "cosh": Elementary(e.cosh, 1, 2.63),
-        "cot": Elementary(t.cot, 1, 2.94),
-        "coth": Elementary(e.coth, 1, 2.79),
-        "csc": Elementary(t.csc, 1, 3.37),
-        "csch": Elementary(e.csch, 1, 2.66),
-        "erf": Elementary(e.erf, 1, 2.5),
-        "exp": Elementary(e.exp, 1, 1.59),
-        "gauss": Elementary(e.gauss, 1, 1.93),
-        "log": Elementary(p.log, 1, 1.23),
-        "logistic": Elementary(e.logistic, 1, 3.5),
-        "pow": Elementary(p.pow, 2, 0.54),
-        "powi": Elementary(p.powi, 1, 3.44),
-        "rect": Elementary(rect, 1, 0.0),
-        "sec": Elementary(t.sec, 1, 3.08),
-        "sech": Elementary(e.sech, 1, 3.38),
-        "sign": Elementary(sign, 1, 0.0),
-        "sin": Elementary(t.sin, 1, 2.01),
-        "sinh": Elementary(e.sinh, 1, 3.51),
-        "softplus": Elementary(e.softplus, 1, 2.59),
-        "tan": Elementary(t.tan, 1, 2.72),
-        "tanh": Elementary(e.tanh, 1, 2.59),
-    }
-)
+FUNCTIONS = {
+    "cos": Elementary(t.cos, 1, 2.04),
+    "cosh": Elementary(e.cosh, 1, 2.63),
+    "cot": Elementary(t.cot, 1, 2.94),
+    "coth": Elementary(e.coth, 1, 2.79),
+    "csc": Elementary(t.csc, 1, 3.37),
+    "csch": Elementary(e.csch, 1, 2.66),
+    "erf": Elementary(e.erf, 1, 2.5),
+    "exp": Elementary(e.exp, 1, 1.59),
+    "gauss": Elementary(e.gauss, 1, 1.93),
+    "log": Elementary(p.log, 1, 1.23),
+    "logistic": Elementary(e.logistic, 1, 3.5),
+    "pow": Elementary(p.pow, 2, 0.54),
+    "powi": Elementary(p.powi, 1, 3.44),
+    "rect": Elementary(rect, 1, 0.0),
+    "sec": Elementary(t.sec, 1, 3.08),
+    "sech": Elementary(e.sech, 1, 3.38),
+    "sign": Elementary(sign, 1, 0.0),
+    "sin": Elementary(t.sin, 1, 2.01),
+    "sinh": Elementary(e.sinh, 1, 3.51),
+    "softplus": Elementary(e.softplus, 1, 2.59),
+    "tan": Elementary(t.tan, 1, 2.72),
+    "tanh": Elementary(e.tanh, 1, 2.59),
+}
 """Every function by name."""
 
-ACCURACY: Mapping[str, float] = MappingProxyType(
-    {name: row.ulp for name, row in FUNCTIONS.items()} | {"sin alone": 2.74, "cos alone": 2.74}
-)
+ACCURACY = {name: row.ulp for name, row in FUNCTIONS.items()} | {"sin alone": 2.74, "cos alone": 2.74}
 """The stated accuracy of each function, and of those in `trig.ALONE`."""

@@ -1,42 +1,43 @@
 """sin, cos and their quotients, as vector instructions.
 
-float32. x = n·π/2 + r by the magic-number trick: added to 1.5·2²³ (all scaled alike), x·2/π is rounded to an
-integer n, which then stands in the low bits of the sum. π/2 is subtracted in three parts, so that r is right
-relative to itself however near x is to a multiple of π/2. n is held scaled by 2⁻¹², so that |n| ≥ 2¹³ (|x|
-beyond 12866), infinities and NaN all show in one bit of the exponent: one test sends a vector that has such a
-lane through a function out of line. That reduces in float64, and what is beyond 2³² lane by lane.
+float32. x = n·π/2 + r by the magic-number trick: adding 1.5·2²³ (all scaled alike) rounds x·2/π to an integer
+n in the low bits of the sum. π/2 is subtracted in three parts, so the relative error of r stays small however
+near x is to a multiple of π/2. n is kept scaled by 2⁻¹², so that |n| ≥ 2¹³ (|x| beyond 12866), infinities and
+NaN all show in one bit of the exponent: a single test sends vectors with such a lane to an out-of-line
+function, which reduces in float64, and lane by lane beyond 2³².
 
-sin and cos of the same x share all of this. A kernel that needs only one of them is better served by `ALONE`,
-which reduces by multiples of π and needs a single polynomial.
+sin and cos of the same x share all of this. For kernels that need only one of them, the functions in `ALONE`
+are shorter: they reduce by multiples of π and need a single polynomial.
 """
 
 from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from llvmlite import ir
 
+from ftnn.kernels.codegen.control import I64, loop, when
 from ftnn.kernels.codegen.math.libm import libm
 from ftnn.kernels.codegen.vectors import Vectors
 
-# π/2 in three parts, each rounded down: negative parts would turn -0 into +0 on the way.
+# π/2 in three parts, each rounded down: negative parts would turn -0 into +0.
 _PARTS = (1.57079625129699707, 7.54978941586159635e-08, 5.39030285815811905e-15)
 _QUARTER_SCALE, _HALF_SCALE = 2.0**-12, 2.0**-11
 _MAGIC = 1.5 * 2**23
 _OUTSIDE = 1 << 30  # set in every float32 with |n| ≥ 2 and in NaN
-_PI_LOW = 1.2246467991473532e-16  # what float64's π lacks
-_FAR = 0x4F800000  # 2³² as a float32; numbers beyond it, infinities and NaN have larger bits
+_PI_LOW = 1.2246467991473532e-16  # π minus float64's π
+_FAR = 0x4F800000  # the bits of float32 2³²; those of larger numbers, infinities and NaN are greater
 
 _SIN = (1.0, -0.16666654, 0.00833214, -0.00019514885)  # sin(r)/r in r², |r| ≤ π/4
 _COS = (1.0, -0.4999989, 0.04165583, -0.0013591679)  # cos(r) in r², |r| ≤ π/4
 _TAN = (0.33333156, 0.1333885, 0.05340689, 0.024446106, 0.0030938422, 0.009401099)  # (tan(r)/r - 1)/r² in r²
 _SIN_HALF = (1.0, -0.16666661, 0.008333071, -0.00019809612, 2.6055488e-06)  # sin(r)/r in r², |r| ≤ π/2
 
-# The function out of line saves the registers it uses. Else its caller, if it has but the sixteen of AVX2,
-# would keep its sums in memory for the sake of a call that hardly ever comes.
+# The out-of-line function saves the registers it uses. Otherwise a caller with AVX2's sixteen registers would
+# keep its sums in memory, just for a call that hardly ever happens.
 _SAVES_ALL = ("x86_64", "amd64", "aarch64", "arm64")
 _CONVENTION = "preserve_allcc" if platform.machine().lower() in _SAVES_ALL else "ccc"
 
@@ -61,14 +62,16 @@ def cos(v: Vectors, x: ir.Value) -> ir.Value:
 
 def _turned(v: Vectors, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Whether n is even, sin r and cos r, both negated in the quadrants where cos x is negative."""
-    r, n = _reduce(v, x)  # n + 1, in fact: bit 1 is then the sign of cos x, and bit 0 set where n is even
+    r, n = _reduce(
+        v, x
+    )  # in fact n + 1, whose bit 1 is the sign of cos x and whose bit 0 is set where n is even
     square = v.mul(r, r)
-    # r·(1 + ...) rather than r + r³·(...): as short, and keeps the sign of zero.
+    # r·(1 + ...) rather than r + r³·(...): just as short, and keeps the sign of zero.
     sine = v.mul(r, v.horner(square, _SIN))
     cosine = v.horner(square, _COS)
     turn = v.shl(n, 30)
     sign = v.iand(turn, v.iconst(v.sign_bit))
-    # AVX-512 sets each sign in one instruction, if LLVM does not see that both need the same `and`.
+    # AVX-512 sets each sign in one instruction, provided LLVM does not see that both need the same `and`.
     wide = v.lanes >= 16
     cosine = v.copysign(cosine, v.from_bits(turn)) if wide else _flip(v, cosine, sign)
     return v.bits_set(n, 1), _flip(v, sine, sign), cosine
@@ -79,7 +82,7 @@ def _flip(v: Vectors, a: ir.Value, sign: ir.Value) -> ir.Value:
 
 
 def _reduce(v: Vectors, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """r in [-π/4, π/4] and n + 1 in the low bits of integers, x = n·π/2 + r."""
+    """r in [-π/4, π/4] and n + 1 in the low bits of integers, where x = n·π/2 + r."""
 
     def emit() -> tuple[ir.Value, ir.Value]:
         magic = v.const((_MAGIC + 1) * _QUARTER_SCALE)
@@ -108,11 +111,11 @@ def cot(v: Vectors, x: ir.Value) -> ir.Value:
 
 
 def _tangent(v: Vectors, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Whether n is even, and tan r: more accurate than a quotient of sin and cos, and shorter."""
+    """Whether n is even, and tan r: shorter and more accurate than a quotient of sin and cos."""
     r, n = _reduce(v, x)
     square = v.mul(r, r)
     tangent = v.fma(v.mul(r, square), v.horner(square, _TAN), r)
-    return v.bits_set(n, 1), v.copysign(tangent, r)  # r = -0 had become 0
+    return v.bits_set(n, 1), v.copysign(tangent, r)  # restores r = -0
 
 
 def sec(v: Vectors, x: ir.Value) -> ir.Value:
@@ -144,7 +147,7 @@ def cos_alone(v: Vectors, x: ir.Value) -> ir.Value:
         return libm(v, "cos", x)
 
     def emit() -> ir.Value:
-        # cos x = sin(x + π/2): a half is added before rounding, and taken off again after it.
+        # cos x = sin(x + π/2): a half is added before rounding and subtracted after it.
         magic, half = v.const(_MAGIC * _HALF_SCALE), v.const(0.5 * _HALF_SCALE)
         shifted = v.add(v.fma(x, v.const(1 / math.pi * _HALF_SCALE), half), magic)
         n = v.sub(v.sub(shifted, magic), half)
@@ -153,8 +156,8 @@ def cos_alone(v: Vectors, x: ir.Value) -> ir.Value:
     return v.once("cos alone", (x,), emit)
 
 
-ALONE: Mapping[str, Callable[[Vectors, ir.Value], ir.Value]] = {"sin": sin_alone, "cos": cos_alone}
-"""Shorter forms, for where the other one of the same argument is not needed."""
+ALONE: dict[str, Callable[[Vectors, ir.Value], ir.Value]] = {"sin": sin_alone, "cos": cos_alone}
+"""Shorter forms, for arguments of which only sin or only cos is needed."""
 
 
 def _half_turn(v: Vectors, r: ir.Value, n: ir.Value) -> ir.Value:
@@ -166,14 +169,14 @@ def _half_turn(v: Vectors, r: ir.Value, n: ir.Value) -> ir.Value:
 def _subtract(
     v: Vectors, x: ir.Value, n: ir.Value, shifted: ir.Value, reduction: _Reduction, unscale: float
 ) -> tuple[ir.Value, ir.Value]:
-    """x - n·π/2 (n still scaled) and n as integers; lanes out of range are put right out of line."""
+    """x - n·π/2 (n still scaled) and n as integers; lanes out of range are corrected out of line."""
     r = x
     for part in _PARTS:
         r = v.fma(n, v.const(-part * unscale), r)
     bits = v.to_bits(shifted)
     if v.tame:
         return r, bits
-    # Nothing else uses this mask: so LLVM makes it one test of the whole vector.
+    # Nothing else uses this mask, so LLVM turns it into one test of the whole vector.
     any_outside = v.any(v.bits_set(v.to_bits(n), _OUTSIDE))
     b = v.builder
     before, cold, after = b.block, b.append_basic_block("wide"), b.append_basic_block("reduced")
@@ -191,115 +194,87 @@ def _subtract(
 
 
 def _wide(v: Vectors, reduction: _Reduction) -> ir.Function:
-    """A function of the module: (x, scaled n, r, n) → (r, n) with the lanes out of range put right.
+    """A function (x, scaled n, r, n) → (r, n) of the module that corrects the lanes out of range.
 
-    The other lanes stay as they are, so that no value depends on its neighbours.
-    In float64 x - n·π/2 is exact for the first part of π/2, as both are multiples of 2⁻⁵² there.
+    The other lanes are left alone, so that no value depends on its neighbours. In float64, x - n·π/2 is exact
+    for the first part of π/2, because both are multiples of 2⁻⁵².
     """
     name = f"ftnn.reduce.{reduction}.{v.lanes}"
     if name in v.builder.module.globals:
         return v.builder.module.globals[name]
-    function, b = _out_of_line(v, name, [v.type, v.type, v.type, v.int_type], ["noinline", "nounwind"])
+    function, f = _out_of_line(v, name, [v.type, v.type, v.type, v.int_type], ["noinline", "nounwind"])
     x, scaled, r, n = function.args
-    wide = ir.VectorType(ir.DoubleType(), v.lanes)
-
-    def const(value: float) -> ir.Constant:
-        return ir.Constant(wide, [value] * v.lanes)
-
-    def fma(*args: Any) -> Any:
-        return b.call(v.external(f"llvm.fma.v{v.lanes}f64", wide, wide, wide, wide), args)
-
+    b, d = f.builder, f.double()
     turn = math.pi / 2 if reduction == "quarter" else math.pi
     rest = _PI_LOW / 2 if reduction == "quarter" else _PI_LOW
     # cos x = sin(x + π/2), as in `cos_alone`.
-    shift, magic = const(0.5 if reduction == "cos" else 0.0), const(1.5 * 2.0**52)
-    exact = b.fpext(x, wide)
-    shifted = b.fadd(fma(exact, const(1 / turn), shift), magic)
-    turns = b.fsub(b.fsub(shifted, magic), shift)
-    angle = fma(turns, const(-rest), fma(turns, const(-turn), exact))
-    whole = b.trunc(b.bitcast(shifted, ir.VectorType(ir.IntType(64), v.lanes)), v.int_type)
+    shift, magic = d.const(0.5 if reduction == "cos" else 0.0), d.const(1.5 * 2.0**52)
+    exact = f.cast("fpext", x, d.type)
+    shifted = d.add(d.fma(exact, d.const(1 / turn), shift), magic)
+    turns = d.sub(d.sub(shifted, magic), shift)
+    angle = d.fma(turns, d.const(-rest), d.fma(turns, d.const(-turn), exact))
+    whole = d.cast("trunc", d.to_bits(shifted), f.int_type)
     if reduction == "quarter":
-        whole = b.add(whole, v.iconst(1))
-    outside = b.icmp_unsigned("!=", b.and_(b.bitcast(scaled, v.int_type), v.iconst(_OUTSIDE)), v.iconst(0))
-    r, n = b.select(outside, b.fptrunc(angle, v.type), r), b.select(outside, whole, n)
-
-    bits = b.and_(b.bitcast(x, v.int_type), v.iconst(v.sign_bit - 1))
-    far = b.icmp_unsigned(">", bits, v.iconst(_FAR))
-    any_far = b.icmp_unsigned("!=", b.bitcast(far, ir.IntType(v.lanes)), ir.Constant(ir.IntType(v.lanes), 0))
-    near, beyond = map(function.append_basic_block, ("near", "beyond"))
-    b.cbranch(any_far, beyond, near).set_weights([1, 1 << 20])
-    b.position_at_end(beyond)
-    b.ret(b.call(_lane_by_lane(v, reduction), [x, r, n], cconv=_CONVENTION))
-    b.position_at_end(near)
-    b.ret(_pair(b, function, r, n))
+        whole = f.iadd(whole, f.iconst(1))
+    outside = f.bits_set(f.to_bits(scaled), _OUTSIDE)
+    r, n = f.select(outside, d.cast("fptrunc", angle, f.type), r), f.select(outside, whole, n)
+    size = f.iand(f.to_bits(x), f.iconst(f.sign_bit - 1))
+    any_far = f.any(b.icmp_unsigned(">", size, f.iconst(_FAR)))
+    far_lanes = _lane_by_lane(v, reduction)
+    results = when(f, any_far, lambda: [b.call(far_lanes, [x, r, n], cconv=_CONVENTION)], [_pair(b, r, n)])
+    b.ret(results[0])
     return function
 
 
 def _lane_by_lane(v: Vectors, reduction: _Reduction) -> ir.Function:
-    """A function of the module: (x, r, n) → (r, n) with the lanes put right that are beyond 2³², or NaN.
+    """A function (x, r, n) → (r, n) of the module that corrects the lanes beyond 2³² and those that are NaN.
 
-    libm's float64 sin and cos are right for every float32, however large; r is had back from them by asin.
+    libm's float64 sin and cos are accurate for every float32, however large; asin recovers r from them.
     """
     name = f"ftnn.far.{reduction}.{v.lanes}"
     if name in v.builder.module.globals:
         return v.builder.module.globals[name]
     rare = ["noinline", "cold", "nounwind", "minsize", "optsize"]
-    function, b = _out_of_line(v, name, [v.type, v.type, v.int_type], rare)
-    entry = b.block
+    function, f = _out_of_line(v, name, [v.type, v.type, v.int_type], rare)
     xs, rs, ns = function.args
-    each, slow, skip, end = map(function.append_basic_block, ("each", "slow", "next", "end"))
-    i32, zero, one = ir.IntType(32), ir.Constant(ir.IntType(32), 0), ir.Constant(ir.IntType(32), 1)
-    b.branch(each)
+    b, i32 = f.builder, ir.IntType(32)
 
-    b.position_at_end(each)
-    lane, r_in, n_in = b.phi(i32), b.phi(v.type), b.phi(v.int_type)
-    x = b.extract_element(xs, lane)
-    bits = b.and_(b.bitcast(x, i32), ir.Constant(i32, v.sign_bit - 1))
-    b.cbranch(b.icmp_unsigned(">", bits, ir.Constant(i32, _FAR)), slow, skip)
+    def each(lane: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+        x = b.extract_element(xs, lane)
+        size = b.and_(b.bitcast(x, i32), ir.Constant(i32, v.sign_bit - 1))
 
-    b.position_at_end(slow)
-    angle, quadrant = _far_lane(v, b, b.fpext(x, ir.DoubleType()), reduction)
-    r_slow = b.insert_element(r_in, b.fptrunc(angle, v.scalar), lane)
-    n_slow = b.insert_element(n_in, quadrant, lane)
-    b.branch(skip)
+        def correct() -> list[ir.Value]:
+            angle, quadrant = _far_lane(v, b, b.fpext(x, ir.DoubleType()), reduction)
+            corrected = (b.fptrunc(angle, v.scalar), quadrant)
+            return [b.insert_element(all, one, lane) for all, one in zip(carried, corrected, strict=True)]
 
-    b.position_at_end(skip)
-    r_out, n_out = b.phi(v.type), b.phi(v.int_type)
-    following = b.add(lane, one)
-    b.cbranch(b.icmp_unsigned("<", following, ir.Constant(i32, v.lanes)), each, end)
-    for phi, unchanged, changed in ((r_out, r_in, r_slow), (n_out, n_in, n_slow)):
-        phi.add_incoming(unchanged, each)
-        phi.add_incoming(changed, slow)
-    for phi, first, then in ((lane, zero, following), (r_in, rs, r_out), (n_in, ns, n_out)):
-        phi.add_incoming(first, entry)
-        phi.add_incoming(then, skip)
+        return when(f, b.icmp_unsigned(">", size, ir.Constant(i32, _FAR)), correct, carried)
 
-    b.position_at_end(end)
-    b.ret(_pair(b, function, r_out, n_out))
+    b.ret(_pair(b, *loop(f, ir.Constant(I64, v.lanes), each, [rs, ns])))
     return function
 
 
 def _out_of_line(
     v: Vectors, name: str, args: Sequence[ir.Type], attributes: Sequence[str]
-) -> tuple[ir.Function, ir.IRBuilder]:
-    """A new function of the module that gives r and n, and a builder at its beginning."""
+) -> tuple[ir.Function, Vectors]:
+    """A new function of the module that returns r and n, and `Vectors` at its start."""
     kind = ir.FunctionType(ir.LiteralStructType([v.type, v.int_type]), args)
     function = ir.Function(v.builder.module, kind, name)
     function.linkage = "internal"
     function.calling_convention = _CONVENTION
     for attribute in attributes:
         function.attributes.add(attribute)
-    return function, ir.IRBuilder(function.append_basic_block("entry"))
+    return function, Vectors(ir.IRBuilder(function.append_basic_block("entry")), v.target)
 
 
-def _pair(b: ir.IRBuilder, function: ir.Function, r: ir.Value, n: ir.Value) -> ir.Value:
-    """What such a function returns."""
-    nothing = ir.Constant(function.function_type.return_type, ir.Undefined)
-    return b.insert_value(b.insert_value(nothing, r, 0), n, 1)
+def _pair(b: Any, r: ir.Value, n: ir.Value) -> ir.Value:
+    """The return value of such a function."""
+    empty = ir.Constant(b.function.function_type.return_type, ir.Undefined)
+    return b.insert_value(b.insert_value(empty, r, 0), n, 1)
 
 
 def _far_lane(v: Vectors, b: ir.IRBuilder, x: Any, reduction: _Reduction) -> tuple[Any, Any]:
-    """The reduced angle, in float64, and n (for a quarter turn n + 1) of one lane."""
+    """The reduced angle, in float64, and n (n + 1 for quarter turns) of one lane."""
     double, i32 = ir.DoubleType(), ir.IntType(32)
 
     def call(name: str, a: Any) -> Any:
@@ -311,7 +286,7 @@ def _far_lane(v: Vectors, b: ir.IRBuilder, x: Any, reduction: _Reduction) -> tup
     odd = b.fcmp_ordered(">", call("llvm.fabs.f64", sine), call("llvm.fabs.f64", cosine))
     small, large = b.select(odd, cosine, sine), b.select(odd, sine, cosine)
     lower = b.fcmp_ordered("<", large, ir.Constant(double, 0.0))
-    # In the four quadrants sin x is sin r, cos r, -sin r, -cos r, and cos x the next of these.
+    # In the four quadrants sin x is sin r, cos r, -sin r, -cos r, and cos x is the next of these.
     angle = call("asin", b.select(b.xor(odd, lower), b.fneg(small), small))
     upper = b.select(lower, ir.Constant(i32, 3), ir.Constant(i32, 1))
     return angle, b.add(upper, b.zext(odd, i32))

@@ -1,4 +1,4 @@
-"""Elementary functions of small arguments: as accurate as stated, and used only where arguments are small."""
+"""Short forms of elementary functions are accurate, and used only where arguments are small."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def tamed(emit: Callable[..., ir.Value]) -> Callable[..., ir.Value]:
     return inside
 
 
-def stated(form: str) -> float:
-    """What the docstring says; forms that are not written anew are as accurate as they always are."""
+def stated_accuracy(form: str) -> float:
+    """The accuracy in the docstring of a short form, or that of the full form if there is no short one."""
     own = getattr(small, form, None)
-    found = re.findall(r"([0-9.]+) ulp", own.__doc__ or "") if own is not None else []
-    return float(found[0]) if found else ACCURACY[form]
+    stated = re.findall(r"([0-9.]+) ulp", own.__doc__ or "") if own is not None else []
+    return float(stated[0]) if stated else ACCURACY[form]
 
 
 @pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("form", TAME)
-def test_within_its_limit_each_is_as_near_to_the_truth_as_stated(form: str, quick: bool):
+def test_short_forms_are_as_accurate_as_stated(form: str, quick: bool):
     if quick and not host("float32").quick_reciprocal:
         pytest.skip("this CPU has no AVX-512")
     name, emit = TAME[form]
@@ -62,11 +62,11 @@ def test_within_its_limit_each_is_as_near_to_the_truth_as_stated(form: str, quic
             compile_map(tamed(emit), lanes=16, quick_reciprocal=quick)(x), TRUE[name](x.astype(np.float64))
         )
     worst = error.argmax()
-    assert error[worst] <= stated(form) <= 4, f"{error[worst]:.3f} ulp at {x[worst]!r}"
+    assert error[worst] <= stated_accuracy(form) <= 4, f"{error[worst]:.3f} ulp at {x[worst]!r}"
 
 
-def test_every_function_that_has_another_form_has_a_limit():
-    """One that has none may stand in a formula beside one that has, and must stay as it is."""
+def test_exactly_the_functions_with_a_short_form_have_a_limit():
+    """A function without a limit may occur beside one with a limit, and must then keep its full form."""
 
     def operations(emit: Any) -> int:
         text = compile_map(emit).code
@@ -80,7 +80,7 @@ def test_every_function_that_has_another_form_has_a_limit():
             assert differs == (name in LIMITS), name
 
 
-def test_a_function_keeps_its_common_form_outside():
+def test_the_full_form_is_emitted_outside_tamed():
     def emit(v: Vectors, x: ir.Value) -> ir.Value:
         with v.tamed():
             FUNCTIONS["exp"](v, x)
@@ -95,9 +95,9 @@ def test_a_function_keeps_its_common_form_outside():
 
 
 def bounds(formula: str) -> dict[str, float] | None:
-    """Of a formula of p and x, with |x| ≤ 3 and p = -2: the value of each bound, and its limit."""
-    found = limits([regrouped(Function(formula).expr)])
-    if found is None:
+    """The value of each bound of a formula of p and x at |x| ≤ 3 and p = -2, with its limit."""
+    bounded = limits([regrouped(Function(formula).expr)])
+    if bounded is None:
         return None
     from ftnn.formula._text import to_text
 
@@ -105,7 +105,7 @@ def bounds(formula: str) -> dict[str, float] | None:
     assert LARGEST
     return {
         str(eval(to_text(bound).replace("|x|", "x"), {"__builtins__": {}}, names)): limit
-        for bound, limit in found
+        for bound, limit in bounded
     }
 
 
@@ -120,14 +120,14 @@ def bounds(formula: str) -> dict[str, float] | None:
         ("exp(max(p, x))", {"5.0": 16.0}),
     ],
 )
-def test_bounds_are_what_they_should_be(formula: str, expected: dict[str, float]):
+def test_bounds_of_arguments_are_correct(formula: str, expected: dict[str, float]):
     assert bounds(formula) == expected
 
 
 @pytest.mark.parametrize(
     "formula", ["sin(p/x)", "exp(exp(p*x))", "sin(p*x) + cos(log(p + x))", "p*x", "sin(p)*x"]
 )
-def test_where_there_is_no_bound_or_no_use_for_one_there_is_none(formula: str):
+def test_there_are_no_bounds_if_unknown_or_useless(formula: str):
     assert bounds(formula) is None
 
 
@@ -136,51 +136,50 @@ def test_where_there_is_no_bound_or_no_use_for_one_there_is_none(formula: str):
 
 @pytest.mark.parametrize("factor", [1.0, 100.0, 1e5])
 @pytest.mark.parametrize("name", ["F05", "F10", "F11", "F12", "F13", "F14", "F15", "F16"])
-def test_short_forms_give_what_the_common_ones_give(
+def test_kernels_with_short_forms_match_those_without(
     name: str, factor: float, monkeypatch: pytest.MonkeyPatch
 ):
-    """Some inputs are moderate and some are not: both forms take turns."""
-    given = case(ftnn.catalogue[name], 20, 40, 70)
-    x = given.x.clone()
+    """Some inputs are moderate and some are not, so both forms are used."""
+    problem = case(ftnn.catalogue[name], 20, 40, 70)
+    x = problem.x.clone()
     x[:, ::3] *= factor
-    if name in ("F05", "F14", "F15"):  # which would overflow
+    if name in ("F05", "F14", "F15"):  # would overflow
         x = x.clamp(-18, 18) if name == "F05" else x.clamp(-300, 300)
-    given = Case(given.program, x, given.matrices, given.grad)
-    found = computed(given, given.program.differentiable)
+    problem = Case(problem.program, x, problem.matrices, problem.grad)
+    short = computed(problem, problem.program.differentiable)
 
-    def none(_: object) -> None:
-        """No bound is known."""
+    def no_limits(_: object) -> None: ...
 
-    monkeypatch.setattr(dense_loops, "limits", none)
-    monkeypatch.setattr(dense, "kernel", kernel.__wrapped__)  # which remembers nothing
-    common = computed(given, given.program.differentiable)
-    for one, other in zip(found, common, strict=True):
+    monkeypatch.setattr(dense_loops, "limits", no_limits)
+    monkeypatch.setattr(dense, "kernel", kernel.__wrapped__)  # without the memo
+    common = computed(problem, problem.program.differentiable)
+    for one, other in zip(short, common, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=2e-6 * other.abs().amax().item())
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("name", ["F05", "F10", "F12", "F14", "F15", "F16"])
-def test_what_is_not_finite_arrives_and_stays_where_it_is(name: str, wrong: float):
-    given = case(ftnn.catalogue[name], 20, 40, 70)
-    x = given.x.clone()
+def test_nan_and_infinity_propagate_but_affect_no_other_sample(name: str, wrong: float):
+    problem = case(ftnn.catalogue[name], 20, 40, 70)
+    x = problem.x.clone()
     x[3, 4] = wrong
-    found = backend.transfer(given.program, x, given.matrices)
+    result = backend.transfer(problem.program, x, problem.matrices)
     others = torch.arange(70) != 3
-    torch.testing.assert_close(found[others], backend.transfer(given.program, x[others], given.matrices))
-    slope = backend.transfer_backward(given.program, given.grad, x, given.matrices, ("x",))[0]
+    torch.testing.assert_close(result[others], backend.transfer(problem.program, x[others], problem.matrices))
+    slope = backend.transfer_backward(problem.program, problem.grad, x, problem.matrices, ("x",))[0]
     assert slope[others].isfinite().all()
     if math.isnan(wrong) or name == "F12":
-        assert found[3].isnan().all()
+        assert result[3].isnan().all()
         assert slope[3, 4].isnan()
 
 
-def test_the_quick_reciprocal_is_emitted_only_where_it_is_asked_for():
-    found = case(ftnn.catalogue["F16"], 1, 1, 1).program
+def test_the_quick_reciprocal_is_emitted_only_if_the_target_has_it():
+    program = case(ftnn.catalogue["F16"], 1, 1, 1).program
     llvm.initialize_native_target()
     for quick in (False, True):
         target = Target("float32", 16, quick_reciprocal=quick)
         texts = [
-            dense_forward(found, target),
-            dense_backward(found, target, by_x=True, by_parameters=True),
+            dense_forward(program, target),
+            dense_backward(program, target, by_x=True, by_parameters=True),
         ]
         assert all(("rcp14" in text) is quick for text in texts)

@@ -1,4 +1,4 @@
-"""Compiled code touches nothing but what it was given."""
+"""Compiled code reads and writes only its own buffers, and single kernels compute the right values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATTERN, MARGIN = 0xA5, 512
 
 
 class Canaries:
-    """Puts arrays in the middle of larger ones, filled with a pattern."""
+    """Places arrays in the middle of larger ones that are filled with a pattern."""
 
     def __init__(self) -> None:
         self._all: list[tuple[Array, int]] = []
@@ -28,9 +28,9 @@ class Canaries:
     def place(self, array: Array) -> Array:
         whole = np.full(array.nbytes + 2 * MARGIN, PATTERN, np.uint8)
         self._all.append((whole, array.nbytes))
-        made = whole[MARGIN : MARGIN + array.nbytes].view(array.dtype).reshape(array.shape)
-        made[...] = array
-        return made
+        view = whole[MARGIN : MARGIN + array.nbytes].view(array.dtype).reshape(array.shape)
+        view[...] = array
+        return view
 
     def check(self) -> None:
         for whole, size in self._all:
@@ -40,9 +40,9 @@ class Canaries:
 
 @pytest.fixture
 def canaries():
-    found = Canaries()
-    yield found
-    found.check()
+    canaries = Canaries()
+    yield canaries
+    canaries.check()
 
 
 @pytest.mark.slow
@@ -50,7 +50,7 @@ def test_no_kernel_writes_outside_its_buffers(canaries: Canaries):
     all_kernels(canaries.place)
 
 
-def test_a_canary_notices():
+def test_canaries_detect_a_write_outside_a_buffer():
     canaries = Canaries()
     array = canaries.place(np.zeros(4))
     np.lib.stride_tricks.as_strided(array, (5,))[4] = 1
@@ -66,26 +66,28 @@ def guarded(what: str, side: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="mprotect is called as on Linux")
 @pytest.mark.parametrize("side", ["behind", "before"])
-def test_nothing_is_read_outside_of_buffers(side: str):
-    ended = guarded("everything", side)
-    assert ended.stdout.split() == ["kernels", "driver", "torch"], ended.stderr
-    assert ended.returncode == 0, ended.stderr
+def test_nothing_is_read_or_written_outside_of_buffers(side: str):
+    process = guarded("everything", side)
+    assert process.stdout.split() == ["kernels", "driver", "torch"], process.stderr
+    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="mprotect is called as on Linux")
-def test_a_guarded_page_kills_who_reads_it():
-    ended = guarded("nothing", "behind")
-    assert ended.returncode < 0
-    assert ended.stdout == ""
+def test_reading_a_guarded_page_kills_the_process():
+    process = guarded("nothing", "behind")
+    assert process.returncode < 0
+    assert process.stdout == ""
 
 
-# ---- and what single kernels compute is right
+# ---- values of single kernels
 
 
-def close(found: Array, wanted: Array, dtype: DType) -> None:
+def close(result: Array, expected: Array, dtype: DType) -> None:
     tolerance = 1e-5 if dtype == "float32" else 1e-12
-    np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance * float(np.abs(wanted).max()))
+    np.testing.assert_allclose(
+        result, expected, rtol=tolerance, atol=tolerance * float(np.abs(expected).max())
+    )
 
 
 def evaluated(function: Function, x: Array, values: list[Array]) -> tuple[Array, dict[str, Array]]:
@@ -101,28 +103,28 @@ def evaluated(function: Function, x: Array, values: list[Array]) -> tuple[Array,
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("density", "least"), [(0.4, 2), (0.4, 99), (0.0, 2), (1.0, 2)])
-def test_single_kernels_compute_sums_gradients_and_updates(
+def test_skipping_kernels_compute_sums_gradients_and_updates(
     canaries: Canaries, dtype: DType, density: float, least: int
 ):
     function = Function("p*sin(q*x + r)")
-    found, bench = program_of(function.formula), Bench(canaries.place, dtype)
+    program, bench = program_of(function.formula), Bench(canaries.place, dtype)
     tile = bench.collect(6, 13, density, least)
     length = 2 * bench.width + 3
-    values, _ = bench.matrices(found, 6, 2, length)
+    values, _ = bench.matrices(program, 6, 2, length)
     value, slopes = evaluated(function, tile.x, values)
-    out, lost = bench.forward(found, tile, values, length)
-    assert lost == (density == 0.4 and least == 2)  # so few inputs prove nothing
+    out, lost = bench.forward(program, tile, values, length)
+    assert lost == (density == 0.4 and least == 2)  # too few inputs to rule out lost digits
     close(out, value.sum(0), dtype)
-    out, lost = bench.forward(found, tile, values, length, explicit=True)
+    out, lost = bench.forward(program, tile, values, length, explicit=True)
     assert lost == 0
     close(out, value.sum(0), dtype)
 
-    g, down, gradients, _ = bench.backward(found, tile, values, length, update=False)
+    g, down, gradients, _ = bench.backward(program, tile, values, length, update=False)
     close(down, (slopes["x"] * g[None]).sum(2), dtype)
     for name, gradient in zip(function.parameters, gradients, strict=True):
         close(gradient, (slopes[name] * g[None]).sum(1), dtype)
 
-    g, down, updated, _ = bench.backward(found, tile, values, length, update=True)
+    g, down, updated, _ = bench.backward(program, tile, values, length, update=True)
     close(down, (slopes["x"] * g[None]).sum(2), dtype)
     clipped = 0
     for name, old, new in zip(function.parameters, values, updated, strict=True):
@@ -133,7 +135,7 @@ def test_single_kernels_compute_sums_gradients_and_updates(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_lists_hold_the_samples_that_are_not_zero_then_the_others(canaries: Canaries, dtype: DType):
+def test_lists_hold_the_nonzero_samples_then_the_others(canaries: Canaries, dtype: DType):
     bench = Bench(canaries.place, dtype)
     for density, least in ((0.5, 2), (0.5, 99), (0.0, 2), (1.0, 2), (0.9, 3)):
         tile = bench.collect(9, 21, density, least)
@@ -141,17 +143,17 @@ def test_lists_hold_the_samples_that_are_not_zero_then_the_others(canaries: Cana
         for j, row in enumerate(tile.x):
             zeros = np.flatnonzero(row == 0)
             if len(zeros) < least:
-                wanted, listed = np.arange(21), 21
+                expected, listed = np.arange(21), 21
             else:
-                wanted, listed = np.concatenate([np.flatnonzero(row), zeros]), 21 - len(zeros)
+                expected, listed = np.concatenate([np.flatnonzero(row), zeros]), 21 - len(zeros)
             assert count[j] == listed
-            assert (index[j, :21] == wanted).all()
-            assert (value[j, :listed] == row[wanted[:listed]]).all()
+            assert (index[j, :21] == expected).all()
+            assert (value[j, :listed] == row[expected[:listed]]).all()
             assert (index[j, 21:] == int(WASTE)).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_errors_are_packed_by_vectors_and_summed_over_every_subset_of_four(canaries: Canaries, dtype: DType):
+def test_errors_are_packed_by_vector_and_summed_over_every_subset_of_four(canaries: Canaries, dtype: DType):
     bench = Bench(canaries.place, dtype)
     tile = bench.collect(1, 19)
     g, packed, sums = bench.pack(tile, 3)
@@ -166,7 +168,7 @@ def test_errors_are_packed_by_vectors_and_summed_over_every_subset_of_four(canar
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_memory_step_and_its_update(canaries: Canaries, dtype: DType):
+def test_memory_kernels_compute_a_step_and_its_update(canaries: Canaries, dtype: DType):
     function = Function("tanh(p*x + q*C + r)")
     bench = Bench(canaries.place, dtype)
     seen = bench.memory(program_of(function.formula), 4, 2)
@@ -181,16 +183,16 @@ def test_a_memory_step_and_its_update(canaries: Canaries, dtype: DType):
 
 
 @pytest.mark.parametrize("name", ["tanh", "rect"])
-def test_a_function_of_one_array(canaries: Canaries, name: str):
+def test_the_elementwise_kernel_computes_its_function(canaries: Canaries, name: str):
     source, target = Bench(canaries.place, "float32").elementwise(name, 3)
-    wanted = np.tanh(source.astype(np.float64)) if name == "tanh" else np.maximum(source, 0)
-    close(target, wanted, "float32")
+    expected = np.tanh(source.astype(np.float64)) if name == "tanh" else np.maximum(source, 0)
+    close(target, expected, "float32")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_function_that_is_not_finite_at_zero_says_so(canaries: Canaries, dtype: DType):
-    found, bench = program_of("p/x"), Bench(canaries.place, dtype)
-    for density, least, expected in ((0.5, 2, 1), (0.5, 99, 0), (1.0, 2, 0)):
+def test_the_forward_kernel_reports_a_pole_at_zero(canaries: Canaries, dtype: DType):
+    program, bench = program_of("p/x"), Bench(canaries.place, dtype)
+    for density, least, lost in ((0.5, 2, 1), (0.5, 99, 0), (1.0, 2, 0)):
         tile = bench.collect(6, 13, density, least)
-        values, _ = bench.matrices(found, 6, 2, 2 * bench.width)
-        assert bench.forward(found, tile, values, 2 * bench.width)[1] == expected
+        values, _ = bench.matrices(program, 6, 2, 2 * bench.width)
+        assert bench.forward(program, tile, values, 2 * bench.width)[1] == lost

@@ -1,4 +1,4 @@
-"""From expressions to instructions: what is fused, what is hoisted, and what the table's spellings do."""
+"""From expressions to instructions: fused products, hoisted parts, and the spelling of every operation."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def read(text: str) -> Expr:
     return simplify(parse(text))
 
 
-def emitted(text: str, *given: str) -> str:
-    """The instructions for a formula, of which some names are given."""
+def emitted(text: str, *variables: str) -> str:
+    """The instructions for a formula of these variables."""
     module = ir.Module("test")
     vector = ir.VectorType(ir.FloatType(), 8)
-    function = ir.Function(module, ir.FunctionType(vector, [vector] * len(given)), "f")
+    function = ir.Function(module, ir.FunctionType(vector, [vector] * len(variables)), "f")
     b = ir.IRBuilder(function.append_basic_block())
-    values: dict[Expr, ir.Value] = {symbol(n): a for n, a in zip(given, function.args, strict=True)}
+    values: dict[Expr, ir.Value] = {symbol(n): a for n, a in zip(variables, function.args, strict=True)}
     b.ret(Emitter(Vectors(b, Target("float32", 8)), values).evaluate(regrouped(read(text)))[0])
     return str(function)
 
@@ -66,11 +66,11 @@ def count(text: str, what: str) -> int:
     return len(re.findall(rf"\b{re.escape(what)}\b", text))
 
 
-# ---- every row's spelling is what kernels compute
+# ---- every operation of the table
 
 
-def shown(op: str) -> Function:
-    """A function of x and parameters that shows what `op` does, its arguments kept within its domain."""
+def function_with(op: str) -> Function:
+    """A function of x and parameters that uses `op`, with arguments within its domain."""
     x, p, q = symbol(INPUT), symbol("p"), symbol("q")
     if OPS[op].is_comparison:
         return Function(to_text(call("where", call(op, x, q), p, call("mul", q, x))))
@@ -84,17 +84,19 @@ def shown(op: str) -> Function:
     return Function(to_text(call("mul", p, call(op, *args))))
 
 
-def misses(op: str, dtype: torch.dtype = torch.float64) -> float:
-    """By how much the kernels of `shown(op)` miss what the reference says, as a share of what they may."""
-    given = case(shown(op), 5, 9, 12, 1.0, dtype)
-    given = Case(Program(given.program.function), given.x, given.matrices, given.grad)  # knows nothing yet
-    wanted = given.program.differentiable
-    found = [
-        backend.transfer(given.program, given.x, given.matrices),
-        *backend.transfer_backward(given.program, given.grad, given.x, given.matrices, wanted),
+def excess_of(op: str, dtype: torch.dtype = torch.float64) -> float:
+    """The error of the kernels of `function_with(op)`, as a multiple of the allowed one."""
+    problem = case(function_with(op), 5, 9, 12, 1.0, dtype)
+    problem = Case(
+        Program(problem.program.function), problem.x, problem.matrices, problem.grad
+    )  # new, so that nothing is cached
+    variables = problem.program.differentiable
+    result = [
+        backend.transfer(problem.program, problem.x, problem.matrices),
+        *backend.transfer_backward(problem.program, problem.grad, problem.x, problem.matrices, variables),
     ]
-    shares = map(excess, found, expected(given, wanted), yardsticks(given, wanted))
-    # Ten times what is granted to the catalogue: these formulas lose digits on their way into the domain.
+    shares = map(excess, result, expected(problem, variables), yardsticks(problem, variables))
+    # Ten times the catalogue's tolerance: these formulas lose digits while mapping x into the domain.
     return max(0.1 * share if share == share else np.inf for share in shares)
 
 
@@ -116,37 +118,37 @@ WRONG = {
     "relu": "neg",
     "step": "neg",
 }
-"""Another spelling that also takes as many arguments; "cos" for all that are not named."""
+"""Another spelling with as many arguments; "cos" for operations not listed."""
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_every_row_is_computed_as_the_reference_does(op: str):
+def test_kernels_compute_every_operation_as_the_reference_does(op: str):
     for dtype in (torch.float32, torch.float64):
-        assert misses(op, dtype) <= 1
+        assert excess_of(op, dtype) <= 1
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_a_row_spelled_wrongly_is_noticed(op: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_wrong_spelling_of_an_operation_is_detected(op: str, monkeypatch: pytest.MonkeyPatch):
     wrong = replace(OPS[op], llvm=OPPOSITE.get(op) or WRONG.get(op, "cos"))
     table = MappingProxyType({**OPS, op: wrong})
     monkeypatch.setattr(_derive, "OPS", table)
     monkeypatch.setattr(emitting, "OPS", table)
     monkeypatch.setattr(rewriting, "OPS", table)
-    if op == "where":  # no other operation takes a condition
+    if op == "where":  # the only operation that takes a condition
         with pytest.raises(TypeError):
-            misses(op)
+            excess_of(op)
     else:
-        assert misses(op) > 1
+        assert excess_of(op) > 1
 
 
-def test_a_spelling_that_no_vector_function_has_is_refused(monkeypatch: pytest.MonkeyPatch):
+def test_an_unknown_spelling_of_an_operation_raises(monkeypatch: pytest.MonkeyPatch):
     row = replace(OPS["sin"], llvm="sine")
     monkeypatch.setattr(emitting, "OPS", MappingProxyType({**OPS, "sin": row}))
     with pytest.raises(ValueError, match="'sin' is spelled 'sine'"):
         check_spellings()
 
 
-# ---- products and sums are fused
+# ---- fused multiply-adds
 
 
 @pytest.mark.parametrize(
@@ -162,18 +164,18 @@ def test_a_spelling_that_no_vector_function_has_is_refused(monkeypatch: pytest.M
         ("(p*x + q)*x + r", 2, 0),
     ],
 )
-def test_a_product_that_is_added_is_one_instruction(formula: str, fused: int, products: int):
+def test_a_product_in_a_sum_becomes_a_fused_multiply_add(formula: str, fused: int, products: int):
     text = emitted(formula, "x", "p", "q", "r")
     assert count(text, "llvm.fma.v8f32") == fused
     assert count(text, "fmul") == products
 
 
-def test_a_product_that_is_needed_anyway_is_not_computed_twice():
+def test_a_product_used_elsewhere_is_not_computed_twice():
     text = emitted("sin(p*x) + p*x", "x", "p")
     assert count(text, "fmul") - count(emitted("sin(x)", "x"), "fmul") == 1
 
 
-def test_a_sum_of_products_is_rounded_as_fused_ones():
+def test_kernels_round_a_fused_multiply_add_once():
     function = Function("p*x + q")
     x, p = torch.tensor([[1 + 2.0**-12]]), torch.tensor([[1 - 2.0**-12]])
     q = torch.tensor([[-1.0]])
@@ -182,11 +184,11 @@ def test_a_sum_of_products_is_rounded_as_fused_ones():
     )  # 0 if the product were rounded
 
 
-# ---- what is computed where
+# ---- hoisting
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "kind"),
     [
         ("2", "number"),
         ("p*q", "matrices"),
@@ -196,8 +198,8 @@ def test_a_sum_of_products_is_rounded_as_fused_ones():
         ("C*x", "both"),
     ],
 )
-def test_what_an_expression_depends_on(text: str, wanted: str):
-    assert side(read(text)) == wanted
+def test_side_says_what_an_expression_depends_on(text: str, kind: str):
+    assert side(read(text)) == kind
 
 
 @pytest.mark.parametrize(
@@ -212,20 +214,20 @@ def test_what_an_expression_depends_on(text: str, wanted: str):
         ("p/q*x/2", ["p/q"], []),
     ],
 )
-def test_what_depends_on_one_side_alone_is_computed_outside(
+def test_frontier_finds_the_parts_to_compute_outside_the_innermost_loop(
     formula: str, matrices: list[str], input: list[str]
 ):
     roots = [regrouped(read(formula))]
-    wanted = [[text.replace("q > 0", "where(q > 0, 1, 0)") for text in texts] for texts in (matrices, input)]
-    found = [
+    groups = [[text.replace("q > 0", "where(q > 0, 1, 0)") for text in texts] for texts in (matrices, input)]
+    parts = [
         [part.args[0] if isinstance(part, Call) and part.op == "where" else part for part in map(read, texts)]
-        for texts in wanted
+        for texts in groups
     ]
-    assert {*frontier(roots, "matrices")} == {*found[0]}
-    assert {*frontier(roots, "input")} == {*found[1]}
+    assert {*frontier(roots, "matrices")} == {*parts[0]}
+    assert {*frontier(roots, "input")} == {*parts[1]}
 
 
-def test_nothing_that_depends_on_parameters_alone_is_left_in_the_innermost_loop():
+def test_no_part_that_depends_on_parameters_alone_stays_in_the_innermost_loop():
     function = Function("exp(p)*sin(exp(q)*x + sqrt(r)) + exp(p)*x")
     for root in (function.expr, *(differentiate(function.expr, name) for name in ("x", "p", "q", "r"))):
         root = regrouped(root)
@@ -234,12 +236,12 @@ def test_nothing_that_depends_on_parameters_alone_is_left_in_the_innermost_loop(
         assert all(side(part) == "both" or not isinstance(part, Call) for part in inside)
 
 
-def test_a_comparison_of_the_input_is_no_number_to_be_kept():
+def test_comparisons_of_the_input_are_not_tabulated():
     root = regrouped(read("where(sin(x) > 0.5, p, q)"))
     assert frontier([root], "input") == [read("sin(x)")]
 
 
-def test_a_factor_of_parameters_is_left_for_after_the_sum():
+def test_split_product_separates_the_factors_of_parameters():
     fixed, rest = split_product(regrouped(read("p*q*cos(q*x)*x*2")))
     assert {*names(fixed)} == {"p", "q"}
     assert rest is read("x*cos(q*x)")
@@ -248,39 +250,37 @@ def test_a_factor_of_parameters_is_left_for_after_the_sum():
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(smooth_formulas())
-def test_regrouping_does_not_change_what_is_computed(expr: Expr):
+def test_rewriting_does_not_change_values(expr: Expr):
     at = {"x": np.linspace(-1, 1, 7)[:, None], "p": 0.3, "q": np.linspace(-2, 2, 5), "r": 0.7}
-    wanted = evaluate(simplify(expr), at)
+    values = evaluate(simplify(expr), at)
     for form in (regrouped(expr), *without_cancellation(simplify(expr))):
-        np.testing.assert_allclose(evaluate(form, at), wanted, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(evaluate(form, at), values, rtol=1e-9, atol=1e-9)
     fixed, rest = split_product(regrouped(expr))
-    np.testing.assert_allclose(evaluate(folded("mul", fixed, rest), at), wanted, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(evaluate(folded("mul", fixed, rest), at), values, rtol=1e-9, atol=1e-9)
 
 
-def test_factors_of_a_product():
+def test_factors_splits_products_and_signs():
     assert factors(read("p*(-q)*x")) == [number(-1), symbol("p"), symbol("q"), symbol("x")]
 
 
-def test_an_exact_plan_is_what_kernels_evaluate():
-    assert kernel_form(Program(Function("x*(p*x + q)"))) is read(
-        "x*(p*x + q)"
-    )  # not exactly a sum: as written
+def test_kernels_evaluate_the_plan_if_it_is_exact():
+    assert kernel_form(Program(Function("x*(p*x + q)"))) is read("x*(p*x + q)")  # the sum would not be exact
     form = kernel_form(Program(Function("p*x**2 + q*x")))
     assert evaluate(form, {"x": 3.0, "p": 2.0, "q": 5.0}) == 33
 
 
-# ---- digits that would cancel
+# ---- cancellation
 
 
-def test_cosh_less_one_keeps_its_digits():
-    given = case(Function("p*(cosh(q*x) - 1)", init={"q": (1e-4, 1e-3)}), 3, 5, 8)
-    x, p, q = given.x.double()[:, :, None], *(m.double()[None] for m in given.matrices)
-    wanted = (2 * p * torch.sinh(q * x / 2) ** 2).sum(1)
-    found = backend.transfer(given.program, given.x, given.matrices)
-    torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=0)
+def test_cosh_minus_one_is_accurate_for_small_arguments():
+    problem = case(Function("p*(cosh(q*x) - 1)", init={"q": (1e-4, 1e-3)}), 3, 5, 8)
+    x, p, q = problem.x.double()[:, :, None], *(m.double()[None] for m in problem.matrices)
+    exact = (2 * p * torch.sinh(q * x / 2) ** 2).sum(1)
+    result = backend.transfer(problem.program, problem.x, problem.matrices)
+    torch.testing.assert_close(result.double(), exact, rtol=1e-5, atol=0)
 
 
-def test_cosh_less_one_and_the_sine_beside_it_share_their_work():
+def test_cosh_minus_one_and_sinh_of_one_argument_share_their_work():
     roots = without_cancellation(read("cosh(x) - 1"), read("p*sinh(x)"), read("q*sinh(p)"))
     calls = {
         to_text(part) for part in postorder(*roots) if isinstance(part, Call) and part.op in ("sinh", "cosh")
@@ -302,38 +302,38 @@ def test_cosh_less_one_and_the_sine_beside_it_share_their_work():
         "tanh(x) - q",
     ],
 )
-def test_only_cosh_less_one_is_rewritten(beside: str):
+def test_only_cosh_minus_one_is_rewritten(beside: str):
     text = f"p*(cosh(x) - 1) + ({beside})"
-    (found,) = without_cancellation(read(text))
+    (result,) = without_cancellation(read(text))
     at = {"x": 0.7, "p": 1.3, "q": -0.4}
-    assert evaluate(found, at) == pytest.approx(float(evaluate(read(text), at)), rel=1e-14)
+    assert evaluate(result, at) == pytest.approx(float(evaluate(read(text), at)), rel=1e-14)
     assert without_cancellation(read(beside)) == [read(beside)]
 
 
-# ---- where x is zero
+# ---- at x = 0
 
 
 @pytest.mark.parametrize(
-    ("formula", "wanted"),
+    ("formula", "simplified"),
     [("p*sin(q*x + r)", "p*sin(r)"), ("p*x**2 + q*x", "0"), ("p*(cosh(x) - 1)", "0"), ("p*x/2 + q", "q")],
 )
-def test_a_function_without_poles_is_worked_out_at_zero(formula: str, wanted: str):
-    assert at_zero(read(formula)) is read(wanted)
+def test_functions_without_poles_are_simplified_at_zero(formula: str, simplified: str):
+    assert at_zero(read(formula)) is read(simplified)
 
 
 @pytest.mark.parametrize(
     "formula", ["p*x*log(x)", "p*x/q", "p*x**q", "p*x**(-1)", "p*sqrt(x)", "p*tan(q*x)", "x/(x*p)"]
 )
-def test_a_function_that_may_have_a_pole_is_computed_at_zero(formula: str):
-    found = at_zero(read(formula))
-    assert SILENT in postorder(found)
-    assert found is not ZERO
+def test_functions_that_may_have_poles_are_evaluated_at_zero(formula: str):
+    result = at_zero(read(formula))
+    assert SILENT in postorder(result)
+    assert result is not ZERO
 
 
 # ---- loops
 
 
-def test_a_loop_runs_from_start_to_stop_and_carries_values_on():
+def test_a_loop_runs_from_start_to_stop_and_carries_values():
     k, A = Kernel("loop", Target("float64", 4), MapArgs), MapArgs.places()
     v, b = k.v, k.builder
     stop, target = k.number(A.vectors), k.pointer(A.target)
@@ -352,16 +352,16 @@ def test_a_loop_runs_from_start_to_stop_and_carries_values_on():
     for first, last in ((0, 10), (3, 8), (0, 0), (5, 2), (9, 10)):
         out = np.zeros(5)
         code([last, first, out.ctypes.data])
-        wanted = range(first, last, 2)
-        assert out[:1].view(np.int64)[0] == sum(wanted)
-        assert (out[1:] == sum(i > 4 for i in wanted)).all()
+        indices = range(first, last, 2)
+        assert out[:1].view(np.int64)[0] == sum(indices)
+        assert (out[1:] == sum(i > 4 for i in indices)).all()
 
 
-def test_a_kernels_text_is_the_same_each_time():
+def test_generating_a_kernel_twice_gives_the_same_text():
     def texts() -> list[str]:
-        found = Program(Function("p*sin(q*x + r) + q*cos(x) + where(x > r, p, q)"))
+        program = Program(Function("p*sin(q*x + r) + q*cos(x) + where(x > r, p, q)"))
         options: dict[str, Any] = {"by_x": True, "by_parameters": True, "update": False}
         target = Target("float32", 8)
-        return [forward(found, target), backward(found, target, **options)]
+        return [forward(program, target), backward(program, target, **options)]
 
     assert texts() == texts()

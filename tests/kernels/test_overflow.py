@@ -1,4 +1,4 @@
-"""Factors that over- or underflow when they are multiplied in another order than is written."""
+"""Formulas whose factors overflow or underflow if multiplied in another order than written."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Layer = Transfer | Partial
 
 def layer(formula: str, kind: str, **values: float) -> Layer:
     if kind == "partial":
-        made: Layer = Partial(1, 1, formula, [(0, 0)], bias=False)
+        built: Layer = Partial(1, 1, formula, [(0, 0)], bias=False)
     else:
-        made = Transfer(1, 1, formula, bias=False, backend=kind)  # pyright: ignore[reportArgumentType]
+        built = Transfer(1, 1, formula, bias=False, backend=kind)  # pyright: ignore[reportArgumentType]
     for name, value in values.items():
-        made.theta[name].data.fill_(value)
-    return made
+        built.theta[name].data.fill_(value)
+    return built
 
 
 each_kind = pytest.mark.parametrize("kind", ["auto", "cpu", "partial"])
@@ -50,15 +50,15 @@ def test_values_are_those_of_the_formula_as_written(
 
 @each_kind
 def test_slopes_are_those_of_the_formula_as_written(kind: str):
-    made = layer("(abs(p*x) + 0.1)*q", kind, p=-9.2e26, q=4.8e17)
+    built = layer("(abs(p*x) + 0.1)*q", kind, p=-9.2e26, q=4.8e17)
     x = torch.zeros(1, 1, requires_grad=True)
-    made(x).sum().backward()
+    built(x).sum().backward()
     assert x.grad is not None
     assert x.grad.item() == 0.0  # q*sign(p*x)*p, and sign(0) is 0; p*q is infinite
 
 
 @pytest.mark.parametrize("kind", ["auto", "cpu", "partial", "reference"])
-def test_a_number_is_divided_not_multiplied_by_a_reciprocal(kind: str):
+def test_division_is_not_replaced_by_multiplication_with_a_reciprocal(kind: str):
     smallest = torch.finfo(torch.float32).smallest_normal * torch.finfo(torch.float32).eps
     out = layer("p + 0/x", kind, p=0.25)(torch.full((1, 1), -smallest))  # 1/x is infinite
     assert out.item() == 0.25
@@ -72,23 +72,23 @@ def test_a_number_is_divided_not_multiplied_by_a_reciprocal(kind: str):
         ("p*sign(x)", "x", 1.0, {"p": math.inf}),
     ],
 )
-def test_a_slope_that_is_always_zero_is_zero(
+def test_a_slope_that_is_identically_zero_is_zero_even_beside_infinity(
     kind: str, formula: str, by: str, x: float, values: dict[str, float]
 ):
-    made, rows = layer(formula, kind, **values), torch.full((1, 1), x, requires_grad=True)
-    made(rows).sum().backward()
-    slope = rows.grad if by == "x" else made.theta[by].grad
+    built, rows = layer(formula, kind, **values), torch.full((1, 1), x, requires_grad=True)
+    built(rows).sum().backward()
+    slope = rows.grad if by == "x" else built.theta[by].grad
     assert slope is not None
     assert slope.item() == 0.0
 
 
 @pytest.mark.parametrize("backend", ["auto", "cpu"])
-def test_a_kind_that_an_entry_is_not_of_does_not_reach_it(backend: Any):
+def test_an_entry_of_a_mixed_matrix_is_not_affected_by_other_kinds(backend: Any):
     mixed = ftnn.Mixed(["x*p**3", "p/x*erf(x)"], [[0]])
-    made = Transfer(1, 1, mixed, bias=False, backend=backend)
-    made.theta["p"].data.fill_(-1.0)
+    built = Transfer(1, 1, mixed, bias=False, backend=backend)
+    built.theta["p"].data.fill_(-1.0)
     x = torch.zeros(1, 1, requires_grad=True)
-    out = made(x)
+    out = built(x)
     out.sum().backward()
     assert x.grad is not None
     assert (out.item(), x.grad.item()) == (0.0, -1.0)

@@ -1,4 +1,4 @@
-"""Compiled code is kept under what it was made of; whatever happens to it there costs time only."""
+"""The cache of compiled code: keys, damage, concurrency and untrusted files. Failures only cost time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and a process that remembers nothing."""
+    """An empty cache folder, with the in-process cache cleared."""
     monkeypatch.setenv("FTNN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(compiler, "_compiled", {})
     return tmp_path / "cache"
@@ -56,18 +56,18 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
 def count_builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     built, build = list[str](), compiler._build
 
-    def counted(given: str) -> bytes:
-        built.append(given)
-        return build(given)
+    def counted(ir_text: str) -> bytes:
+        built.append(ir_text)
+        return build(ir_text)
 
     monkeypatch.setattr(compiler, "_build", counted)
     return built
 
 
-# ---- what is kept
+# ---- entries
 
 
-def test_the_text_stands_readable_beside_the_machine_code(folder: Path):
+def test_readable_ir_is_stored_beside_the_machine_code(folder: Path):
     code = compiled(text())
     assert works(code)
     assert sorted(path.name for path in folder.iterdir()) == [f"{code.key}.ll", f"{code.key}.o", "secret"]
@@ -78,7 +78,7 @@ def test_the_text_stands_readable_beside_the_machine_code(folder: Path):
     assert content[32:36] in (b"\x7fELF", b"\xcf\xfa\xed\xfe") or sys.platform == "win32"
 
 
-def test_what_is_kept_is_not_built_again(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_cached_kernel_is_not_compiled_again(folder: Path, monkeypatch: pytest.MonkeyPatch):
     built = count_builds(monkeypatch)
     first = compiled(text())
     assert compiled(text()) is first
@@ -89,7 +89,7 @@ def test_what_is_kept_is_not_built_again(folder: Path, monkeypatch: pytest.Monke
     assert len(built) == 1
 
 
-def test_the_key_holds_text_versions_flags_and_cpu(monkeypatch: pytest.MonkeyPatch):
+def test_the_cache_key_covers_text_versions_flags_and_cpu(monkeypatch: pytest.MonkeyPatch):
     keys = [compiler._key("a"), compiler._key("b")]
 
     def with_changed(owner: Any, name: str, value: Any) -> None:
@@ -113,17 +113,17 @@ def test_the_key_holds_text_versions_flags_and_cpu(monkeypatch: pytest.MonkeyPat
     assert keys[0] == compiler._key("a")
 
 
-def test_all_variants_of_a_formula_have_keys_of_their_own():
-    found = program_of("p*sin(q*x + r)")
+def test_every_variant_of_a_formula_has_its_own_cache_key():
+    program = program_of("p*sin(q*x + r)")
     narrow, wide, double = Target("float32", 8), Target("float32", 16), Target("float64", 8)
-    texts = [forward(found, target) for target in (narrow, wide, double)]
+    texts = [forward(program, target) for target in (narrow, wide, double)]
     for x, p, update in ((1, 0, 0), (0, 1, 0), (1, 1, 0), (0, 1, 1), (1, 1, 1)):
         options = {"by_x": bool(x), "by_parameters": bool(p), "update": bool(update)}
-        texts.append(backward(found, narrow, **options))
+        texts.append(backward(program, narrow, **options))
     assert len({compiler._key(t) for t in texts}) == len(texts) == 8
 
 
-# ---- what may happen to it
+# ---- damage and concurrency
 
 
 def truncated(content: bytes) -> bytes:
@@ -147,7 +147,7 @@ def beheaded(content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("damage", [truncated, flipped, emptied, replaced, beheaded])
-def test_a_damaged_entry_is_made_again(
+def test_a_damaged_entry_is_compiled_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes]
 ):
     path = folder / f"{compiled(text()).key}.o"
@@ -160,14 +160,12 @@ def test_a_damaged_entry_is_made_again(
     assert cache.read(path.name) == good[32:]
 
 
-def test_an_entry_that_is_a_folder_does_no_harm(folder: Path):
+def test_a_folder_in_place_of_an_entry_is_ignored(folder: Path):
     (folder / f"{compiler._key(text())}.o").mkdir(parents=True)
     assert works(compiled(text()))
 
 
-def test_a_cache_that_cannot_be_written_costs_nothing_but_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_kernels_compile_if_the_cache_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "file").write_bytes(b"")
     for place in ("file", "file/below"):
         monkeypatch.setenv("FTNN_CACHE", str(tmp_path / place))
@@ -176,19 +174,19 @@ def test_a_cache_that_cannot_be_written_costs_nothing_but_time(
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_user_without_a_home_does_no_harm(monkeypatch: pytest.MonkeyPatch):
-    def nobody() -> Path:
+def test_kernels_compile_for_a_user_without_a_home_directory(monkeypatch: pytest.MonkeyPatch):
+    def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
     for name in ("FTNN_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(Path, "home", nobody)
+    monkeypatch.setattr(Path, "home", no_home)
     forget(monkeypatch)
     assert works(compiled(text()))
     assert jitted(monkeypatch)(3) == 6
 
 
-def test_a_disk_that_fills_up_leaves_nothing_behind(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_disk_leaves_no_files_behind(folder: Path, monkeypatch: pytest.MonkeyPatch):
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -197,8 +195,8 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(folder: Path, monkeypatch: p
     assert list(folder.iterdir()) == []
 
 
-def test_an_entry_appears_whole(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    """Under its name it is complete from the beginning: it is written elsewhere and moved there."""
+def test_entries_are_written_atomically(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """A file is complete when its name appears: it is written elsewhere and moved into place."""
     seen: list[tuple[str, int]] = []
     replace = os.replace
 
@@ -224,7 +222,7 @@ def _compile_at_once(barrier: Any, failures: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-def test_eight_processes_at_once(folder: Path):
+def test_eight_forked_processes_share_the_cache(folder: Path):
     context = multiprocessing.get_context("fork")
     barrier, failures = context.Barrier(8), context.SimpleQueue()
     processes = [context.Process(target=_compile_at_once, args=(barrier, failures)) for _ in range(8)]
@@ -250,7 +248,7 @@ layer(x).sum().backward()
 
 
 @pytest.mark.slow
-def test_eight_fresh_processes_at_once_in_an_empty_cache(folder: Path):
+def test_eight_fresh_processes_share_an_empty_cache(folder: Path):
     command, here = [sys.executable, "-c", FRESH], {**os.environ, "FTNN_CACHE": str(folder)}
     started = [subprocess.Popen(command, cwd=ROOT, env=here, stderr=subprocess.PIPE) for _ in range(8)]
     for process in started:
@@ -263,14 +261,14 @@ def test_eight_fresh_processes_at_once_in_an_empty_cache(folder: Path):
     assert all(path.stat().st_size > 1000 for path in folder.glob("*.o"))
 
 
-def test_the_cache_is_where_it_is_said_to_be(monkeypatch: pytest.MonkeyPatch):
+def test_the_cache_folder_follows_the_environment_and_platform(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FTNN_CACHE", "/somewhere")
     assert cache.cache_folder() == Path("/somewhere")
     monkeypatch.delenv("FTNN_CACHE")
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
     assert cache.cache_folder() == Path("/elsewhere/ftnn")
-    for invalid in ("cache", "./cache", ""):  # says the specification of relative paths
+    for invalid in ("cache", "./cache", ""):  # relative paths are invalid by the XDG specification
         monkeypatch.setenv("XDG_CACHE_HOME", invalid)
         assert cache.cache_folder() == Path.home() / ".cache" / "ftnn"
     monkeypatch.delenv("XDG_CACHE_HOME")
@@ -282,22 +280,22 @@ def test_the_cache_is_where_it_is_said_to_be(monkeypatch: pytest.MonkeyPatch):
     assert cache.cache_folder() == Path("/local/ftnn")
 
 
-def test_a_text_that_is_no_module_is_an_error(folder: Path):
+def test_invalid_ir_raises_and_is_not_cached(folder: Path):
     with pytest.raises(RuntimeError, match="parsing"):
         compiled("define nonsense")
     assert not folder.exists()
 
 
-def test_code_runs_without_the_interpreters_lock():
+def test_kernels_release_the_gil():
     assert not compiler._prototype()._flags_ & ctypes._FUNCFLAG_PYTHONAPI  # pyright: ignore
 
 
-# ---- who may have written it
+# ---- untrusted files
 
 
 def refused(monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
-    """The code is compiled, nothing of the cache is run, and that is said once."""
-    monkeypatch.setattr(cache, "_said", set())
+    """The code is compiled, nothing from the cache is run, and there is one warning."""
+    monkeypatch.setattr(cache, "_warned", set())
     forget(monkeypatch)
     built = count_builds(monkeypatch)
     with pytest.warns(UserWarning, match=reason) as caught:
@@ -309,7 +307,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
 
 
 def planted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file that is there before us, and that is not what its name says: it computes 5x."""
+    """An entry with the content of another one, which computes 5x."""
     other = compiled(text("5*x")).key
     forget(monkeypatch)
     path = folder / f"{compiler._key(text())}.o"
@@ -322,7 +320,7 @@ posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners and modes"
 
 @posix
 @pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o077, 0o277])
-def test_the_cache_is_for_this_user_alone_whatever_the_umask(folder: Path, umask: int):
+def test_the_cache_is_private_whatever_the_umask(folder: Path, umask: int):
     before = os.umask(umask)
     try:
         compiled(text())
@@ -335,7 +333,7 @@ def test_the_cache_is_for_this_user_alone_whatever_the_umask(folder: Path, umask
 
 @posix
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770, 0o702])
-def test_a_folder_that_others_may_write_to_is_not_used(
+def test_a_cache_folder_writable_by_others_is_ignored(
     folder: Path, monkeypatch: pytest.MonkeyPatch, mode: int
 ):
     planted(folder, monkeypatch)
@@ -346,7 +344,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(
 
 
 @posix
-def test_a_folder_of_another_user_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_cache_folder_of_another_user_is_ignored(folder: Path, monkeypatch: pytest.MonkeyPatch):
     planted(folder, monkeypatch)
     monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
     refused(monkeypatch, "belongs to another user")
@@ -354,7 +352,7 @@ def test_a_folder_of_another_user_is_not_used(folder: Path, monkeypatch: pytest.
 
 @posix
 @pytest.mark.parametrize("mode", [0o666, 0o620, 0o602])
-def test_a_file_that_others_may_write_to_is_made_again(
+def test_a_cache_file_writable_by_others_is_replaced(
     folder: Path, monkeypatch: pytest.MonkeyPatch, mode: int
 ):
     compiled(text())
@@ -365,19 +363,19 @@ def test_a_file_that_others_may_write_to_is_made_again(
 
 
 @posix
-def test_a_file_of_another_user_is_not_run(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_cache_file_of_another_user_is_not_run(folder: Path, monkeypatch: pytest.MonkeyPatch):
     path = planted(folder, monkeypatch)
     check = cache._check
 
-    def of_another(found: os.stat_result, what: str) -> None:
-        check(os.stat_result([*found[:4], found.st_uid + (path.name in what), *found[5:10]]), what)
+    def of_another(status: os.stat_result, what: str) -> None:
+        check(os.stat_result([*status[:4], status.st_uid + (path.name in what), *status[5:10]]), what)
 
     monkeypatch.setattr(cache, "_check", of_another)
     refused(monkeypatch, f"the file {path} belongs to another user")
 
 
 @posix
-def test_a_link_in_place_of_an_entry_is_not_followed(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_symbolic_link_in_place_of_an_entry_is_not_followed(folder: Path, monkeypatch: pytest.MonkeyPatch):
     good = folder / f"{compiled(text()).key}.o"
     elsewhere = folder.parent / "elsewhere.o"
     good.rename(elsewhere)
@@ -390,13 +388,13 @@ def test_a_link_in_place_of_an_entry_is_not_followed(folder: Path, monkeypatch: 
 
 
 @posix
-def test_a_folder_that_is_another_users_link_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_cache_folder_that_is_another_users_link_is_ignored(folder: Path, monkeypatch: pytest.MonkeyPatch):
     compiled(text())
     folder.rename(folder.parent / "real")
     folder.symlink_to(folder.parent / "real")
     forget(monkeypatch)
     built = count_builds(monkeypatch)
-    assert works(compiled(text()))  # a link of our own is followed
+    assert works(compiled(text()))  # a link of this user is followed
     assert built == []
     lstat, real = os.lstat, os.lstat(folder)
 
@@ -404,25 +402,25 @@ def test_a_folder_that_is_another_users_link_is_not_used(folder: Path, monkeypat
         return os.stat_result([*real[:4], real.st_uid + 1, *real[5:10]]) if path == folder else lstat(path)
 
     monkeypatch.setattr(os, "lstat", of_another)
-    refused(monkeypatch, "is another user's link")
+    refused(monkeypatch, "link that belongs to another user")
 
 
 @posix
-def test_a_pipe_in_place_of_an_entry_does_no_harm(folder: Path):
+def test_a_named_pipe_in_place_of_an_entry_is_ignored(folder: Path):
     folder.mkdir(mode=0o700)
     os.mkfifo(folder / f"{compiler._key(text())}.o", 0o600)
     assert works(compiled(text()))
 
 
-def test_an_entry_is_bound_to_its_name(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_entry_copied_to_another_name_is_not_run(folder: Path, monkeypatch: pytest.MonkeyPatch):
     planted(folder, monkeypatch)
     built = count_builds(monkeypatch)
     assert works(compiled(text()))
     assert len(built) == 1
 
 
-def test_an_entry_made_without_the_secret_is_not_run(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    """Garbage with a fitting digest of its own would crash the process."""
+def test_an_entry_forged_without_the_secret_is_not_run(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """Running garbage with a matching digest would crash the process."""
     path = planted(folder, monkeypatch)
     garbage = b"\x7fELF" + bytes(1000)
     for digest in (
@@ -436,7 +434,7 @@ def test_an_entry_made_without_the_secret_is_not_run(folder: Path, monkeypatch: 
         assert works(compiled(text()))
 
 
-def test_a_lost_secret_costs_nothing_but_time(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_kernels_are_compiled_again_if_the_secret_is_lost(folder: Path, monkeypatch: pytest.MonkeyPatch):
     compiled(text())
     for damage in (emptied, truncated, replaced):
         secret = folder / "secret"
@@ -449,7 +447,7 @@ def test_a_lost_secret_costs_nothing_but_time(folder: Path, monkeypatch: pytest.
         assert len(built) == 1
 
 
-# ---- the driver, which Numba compiles
+# ---- the training driver, compiled by Numba
 
 
 def doubled(n: int) -> int:
@@ -457,66 +455,64 @@ def doubled(n: int) -> int:
 
 
 def jitted(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`doubled` compiled anew, as in a new process, and called from the driver's module."""
+    """`doubled`, compiled as in a new process, as if it belonged to the driver's module."""
     monkeypatch.setattr(doubled, "__module__", "ftnn.training.compiled.epoch")
     return numba_jit.jit()(doubled)
 
 
-def found(function: Any) -> tuple[int, int]:
-    """How often it was found in the cache, and how often not."""
+def cache_counts(function: Any) -> tuple[int, int]:
+    """The number of cache hits and misses."""
     assert function(21) == 42
     return sum(function.stats.cache_hits.values()), sum(function.stats.cache_misses.values())
 
 
-def test_the_driver_is_kept_in_the_same_place(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    assert found(jitted(monkeypatch)) == (0, 1)
-    assert found(jitted(monkeypatch)) == (1, 0)
+def test_the_numba_driver_is_cached_in_the_same_folder(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    assert cache_counts(jitted(monkeypatch)) == (0, 1)
+    assert cache_counts(jitted(monkeypatch)) == (1, 0)
     assert sorted(path.suffix for path in folder.iterdir()) == ["", ".driver"]
     beside = Path(__file__).parent.rglob("*doubled*")
     assert not list(beside)
 
 
-def test_a_driver_compiled_for_another_cpu_is_not_taken(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_driver_compiled_for_another_cpu_is_not_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch):
     from numba.core import config
 
-    assert found(jitted(monkeypatch)) == (0, 1)
+    assert cache_counts(jitted(monkeypatch)) == (0, 1)
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(config, "CPU_NAME", "another")
-        assert found(jitted(monkeypatch)) == (0, 1)
-    assert found(jitted(monkeypatch)) == (1, 0)
+        assert cache_counts(jitted(monkeypatch)) == (0, 1)
+    assert cache_counts(jitted(monkeypatch)) == (1, 0)
 
 
 @pytest.mark.parametrize("damage", [truncated, flipped, emptied, replaced])
-def test_a_damaged_driver_is_made_again(
+def test_a_damaged_driver_is_compiled_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes]
 ):
-    assert found(jitted(monkeypatch)) == (0, 1)
+    assert cache_counts(jitted(monkeypatch)) == (0, 1)
     (path,) = folder.glob("*.driver")
     path.write_bytes(damage(path.read_bytes()))
-    assert found(jitted(monkeypatch)) == (0, 1)
-    assert found(jitted(monkeypatch)) == (1, 0)
+    assert cache_counts(jitted(monkeypatch)) == (0, 1)
+    assert cache_counts(jitted(monkeypatch)) == (1, 0)
 
 
 @posix
-def test_a_driver_in_a_folder_that_others_may_write_to_is_not_run(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-):
-    assert found(jitted(monkeypatch)) == (0, 1)
+def test_a_driver_in_a_folder_writable_by_others_is_not_run(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    assert cache_counts(jitted(monkeypatch)) == (0, 1)
     folder.chmod(0o777)
-    monkeypatch.setattr(cache, "_said", set())
+    monkeypatch.setattr(cache, "_warned", set())
     with pytest.warns(UserWarning, match="can be written by other users"):
-        assert found(jitted(monkeypatch)) == (0, 1)
+        assert cache_counts(jitted(monkeypatch)) == (0, 1)
     folder.chmod(0o700)
-    assert found(jitted(monkeypatch)) == (1, 0)
+    assert cache_counts(jitted(monkeypatch)) == (1, 0)
 
 
-def test_a_driver_that_is_not_ours_is_never_unpickled(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    assert found(jitted(monkeypatch)) == (0, 1)
+def test_a_forged_driver_is_never_unpickled(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    assert cache_counts(jitted(monkeypatch)) == (0, 1)
     (path,) = folder.glob("*.driver")
     body = pickle.dumps(Trap())
     for digest in (hashlib.sha256(body).digest(), cache._digest(bytes(32), path.name, body)):
         path.write_bytes(digest + body)
-        assert found(jitted(monkeypatch)) == (0, 1)
+        assert cache_counts(jitted(monkeypatch)) == (0, 1)
 
 
 class Trap:
@@ -526,27 +522,27 @@ class Trap:
         return pytest.exit, ("a planted pickle was loaded",)
 
 
-def test_a_driver_that_cannot_be_kept_is_compiled_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_driver_compiles_if_the_cache_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("FTNN_CACHE", str(tmp_path / "file"))
     for _ in range(2):
         assert jitted(monkeypatch)(21) == 42
 
 
-def test_compiling_the_driver_is_said_once_and_only_when_it_happens(
+def test_compiling_the_driver_is_announced_once_and_only_when_it_happens(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(numba_jit.ANNOUNCEMENT, "said", False)
     function = jitted(monkeypatch)
     assert capsys.readouterr().err == ""
     function(1)
-    function(1.5)  # another type: compiled again, and not said again
+    function(1.5)  # another type: compiled again, but not announced again
     line = "ftnn: compiling the training loop for this machine, once (about 10 s)\n"
     assert capsys.readouterr() == ("", line)
     monkeypatch.setattr(numba_jit.ANNOUNCEMENT, "said", False)
     jitted(monkeypatch)(1)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(doubled, "__module__", "elsewhere")  # whatever else uses Numba
+    monkeypatch.setattr(doubled, "__module__", "elsewhere")  # code of others that uses Numba
     numba_jit.jit()(doubled)(1j)
     assert capsys.readouterr().err == ""
 
@@ -567,8 +563,8 @@ def test_the_driver_is_compiled_in_the_first_process_and_loaded_in_the_next(fold
     package = sorted((ROOT / "src").rglob("*.nb?"))
     here = {**os.environ, "FTNN_CACHE": str(folder)}
     for line in ("ftnn: compiling the training loop for this machine, once (about 10 s)\n", ""):
-        ended = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", TRAIN], cwd=ROOT, env=here, capture_output=True, text=True, timeout=300
         )
-        assert (ended.stdout, ended.stderr) == ("(8, 3)\n", line)
-    assert sorted((ROOT / "src").rglob("*.nb?")) == package  # nothing is written where the package is
+        assert (process.stdout, process.stderr) == ("(8, 3)\n", line)
+    assert sorted((ROOT / "src").rglob("*.nb?")) == package  # nothing is written into the package

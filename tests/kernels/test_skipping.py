@@ -1,4 +1,4 @@
-"""Skipping zeros costs no digits: forward or backward, by itself or in compiled training."""
+"""Skipping zeros loses no digits, forward or backward, in layers and in compiled training."""
 
 import math
 
@@ -18,36 +18,39 @@ from tests.kernels.yardstick import TOLERANCE, Case, case, excess, expected, yar
 DTYPES = (torch.float32, torch.float64)
 
 
-def computed(given: Case) -> list[Tensor]:
-    """The result and all gradients, by generated code."""
+def computed(problem: Case) -> list[Tensor]:
+    """The result and all gradients, by generated kernels."""
     from ftnn.kernels.cpu import backend
 
-    wanted = given.program.differentiable
-    out = backend.transfer(given.program, given.x, given.matrices)
-    return [out, *backend.transfer_backward(given.program, given.grad, given.x, given.matrices, wanted)]
+    variables = problem.program.differentiable
+    out = backend.transfer(problem.program, problem.x, problem.matrices)
+    return [
+        out,
+        *backend.transfer_backward(problem.program, problem.grad, problem.x, problem.matrices, variables),
+    ]
 
 
-def check(given: Case) -> None:
-    wanted = given.program.differentiable
-    for found, right, yard in zip(
-        computed(given), expected(given, wanted), yardsticks(given, wanted), strict=True
+def check(problem: Case) -> None:
+    variables = problem.program.differentiable
+    for result, right, yard in zip(
+        computed(problem), expected(problem, variables), yardsticks(problem, variables), strict=True
     ):
-        assert excess(found, right, yard) <= 1
+        assert excess(result, right, yard) <= 1
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("batch", [2, 5, 16, 64, 65, 130])
 @pytest.mark.parametrize("inputs", [1, 3, 16, 50])
-def test_a_small_value_beside_a_large_one_at_zero_keeps_its_digits(
+def test_small_values_keep_their_digits_if_the_value_at_zero_is_large(
     inputs: int, batch: int, dtype: torch.dtype
 ):
-    given = case(Function("1/(x**2 + p**2)", init={"p": (1e-4, 2e-4)}), inputs, 17, batch, dtype=dtype)
-    given.x.zero_()
-    given.x[batch // 2] = 1
-    check(given)
+    problem = case(Function("1/(x**2 + p**2)", init={"p": (1e-4, 2e-4)}), inputs, 17, batch, dtype=dtype)
+    problem.x.zero_()
+    problem.x[batch // 2] = 1
+    check(problem)
 
 
-def test_a_rows_result_does_not_depend_on_its_batch():
+def test_a_sample_has_the_same_result_alone_as_in_a_batch():
     layer = ftnn.nn.Transfer(16, 4, "1/(x**2 + p**2)", bias=False)
     with torch.no_grad():
         layer.theta["p"].fill_(1e-4)
@@ -59,66 +62,70 @@ def test_a_rows_result_does_not_depend_on_its_batch():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("batch", [2, 7, 16, 63, 64, 200])
-def test_the_gradient_of_zeros_is_not_drowned_by_that_of_other_samples(batch: int, dtype: torch.dtype):
-    given = case(Function("p*exp(q*x)", init={"p": (1, 1), "q": (-20, -20)}), 16, 33, batch, dtype=dtype)
-    given.x.zero_()
-    given.x[batch // 3] = 1
-    given.grad.fill_(1e-3)
-    given.grad[batch // 3] = 1e5
-    check(given)
+def test_gradients_of_zeros_keep_their_digits_beside_large_errors(batch: int, dtype: torch.dtype):
+    problem = case(Function("p*exp(q*x)", init={"p": (1, 1), "q": (-20, -20)}), 16, 33, batch, dtype=dtype)
+    problem.x.zero_()
+    problem.x[batch // 3] = 1
+    problem.grad.fill_(1e-3)
+    problem.grad[batch // 3] = 1e5
+    check(problem)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("density", [0.02, 0.2, 0.45])
 @pytest.mark.parametrize("seed", range(4))
-def test_wild_parameters_and_errors_stay_within_the_bound(seed: int, density: float, dtype: torch.dtype):
+def test_wildly_scaled_parameters_and_errors_stay_within_the_tolerance(
+    seed: int, density: float, dtype: torch.dtype
+):
     random = torch.Generator().manual_seed(seed)
-    given = case(ftnn.catalogue["F12"], 40, 21, 70, density, dtype, seed)
-    for tensor in (*given.matrices, given.grad):
+    problem = case(ftnn.catalogue["F12"], 40, 21, 70, density, dtype, seed)
+    for tensor in (*problem.matrices, problem.grad):
         tensor *= torch.exp(4 * torch.randn(tensor.shape, generator=random, dtype=dtype))
-    check(given)
+    check(problem)
 
 
-# ---- which of the two ways is taken
+# ---- when zeros share one evaluation
 
 
-def was_shared(given: Case) -> bool:
-    """Whether the listed kernel itself found sharing F(0) harmless."""
+def was_shared(problem: Case) -> bool:
+    """Whether the forward kernel reports that sharing F(0) lost no digits."""
     from ftnn.kernels.cpu.compiler import host
     from ftnn.kernels.cpu.tiling import columns
 
-    target, out = host("float32"), torch.empty(len(given.x), given.grad.shape[1])
-    parts = columns(given.matrices, target)
-    tiles = skipping._tiles(given.program, given.x, 0, len(given.x), target, given.matrices, zeros=False)
+    target, out = host("float32"), torch.empty(len(problem.x), problem.grad.shape[1])
+    parts = columns(problem.matrices, target)
+    tiles = skipping._tiles(
+        problem.program, problem.x, 0, len(problem.x), target, problem.matrices, zeros=False
+    )
     assert tiles is not None
-    return skipping._forward(given.program, target, tiles, parts, out, explicit=False)
+    return skipping._forward(problem.program, target, tiles, parts, out, explicit=False)
 
 
 @pytest.mark.slow
-def test_images_share_what_zeros_send():
+def test_zeros_of_mnist_images_share_one_evaluation():
     images = torch.from_numpy(ftnn.data.mnist().train_images[:64])
     for name in ("F05", "F08", "F09", "F10", "F11", "F12", "F14", "F15", "F16"):
-        given = case(ftnn.catalogue[name], 784, 32, 64)
-        assert was_shared(Case(given.program, images, given.matrices, given.grad)), name
+        problem = case(ftnn.catalogue[name], 784, 32, 64)
+        assert was_shared(Case(problem.program, images, problem.matrices, problem.grad)), name
 
 
-def test_one_full_row_among_empty_ones_does_not():
-    given = case(ftnn.catalogue["F12"], 20, 16, 8)
-    given.x[1:] = 0
-    assert not was_shared(given)
+def test_zeros_beside_one_full_sample_are_evaluated_explicitly():
+    problem = case(ftnn.catalogue["F12"], 20, 16, 8)
+    problem.x[1:] = 0
+    assert not was_shared(problem)
 
 
-def test_a_value_at_zero_that_is_not_finite_is_not_shared():
-    given = case(Function("p/x"), 20, 16, 8, 0.2)
-    assert not was_shared(given)
-    found, right = computed(given)[0], expected(given, ("x", "p"))[0]
-    assert torch.equal(found.isfinite(), right.isfinite())
+def test_zeros_at_a_pole_are_evaluated_explicitly():
+    problem = case(Function("p/x"), 20, 16, 8, 0.2)
+    assert not was_shared(problem)
+    result, right = computed(problem)[0], expected(problem, ("x", "p"))[0]
+    assert torch.equal(result.isfinite(), right.isfinite())
 
 
-# ---- signs
+# ---- the sign of zero
 
 
-def test_negative_zero_is_not_taken_for_zero():
+def test_negative_zero_differs_from_zero_at_a_pole():
     layer = ftnn.nn.Transfer(16, 2, "q*tanh(p/x)", bias=False)
     with torch.no_grad():
         layer.theta["p"].fill_(1)
@@ -129,7 +136,7 @@ def test_negative_zero_is_not_taken_for_zero():
 
 
 @torch.no_grad()
-def test_memory_remembers_the_sign_of_zero():
+def test_memory_cells_keep_the_sign_of_zero():
     cell = ftnn.nn.Memory(1, 1, "p*x + 0*C", bias=False)
     cell.theta["p"].fill_(-1)
     _, state = cell(torch.zeros(1, 1, 1), torch.full((1, 1, 1), -1.0))
@@ -140,18 +147,18 @@ def test_memory_remembers_the_sign_of_zero():
 
 
 def trained(formula: str, x: np.ndarray, targets: np.ndarray, start: dict[str, float]) -> list[np.ndarray]:
-    found = program_of(*signature(Function(formula)))
+    program = program_of(*signature(Function(formula)))
     network = CompiledNetwork(
-        [Shape(found, x.shape[1], 1), Shape(LINEAR, 1, 1)], "relu", "squared", "float32", 16
+        [Shape(program, x.shape[1], 1), Shape(LINEAR, 1, 1)], "relu", "squared", "float32", 16
     )
     ones = np.ones((x.shape[1], 1), np.float32)
-    network.layers[0].load([ones * start[name] for name in found.matrices], None)
+    network.layers[0].load([ones * start[name] for name in program.matrices], None)
     network.layers[1].load([np.ones((1, 1), np.float32)], np.zeros(1, np.float32))
     network.train(Samples.of(x, "float32"), np.arange(len(x)), rate=1e-3, targets=targets)
     return [m.copy() for m in network.layers[0].read()[0]]
 
 
-def test_a_compiled_step_learns_from_small_values_beside_large_ones_at_zero():
+def test_a_compiled_step_keeps_small_gradients_beside_a_large_value_at_zero():
     """One mini-batch with one row of ones among zeros, against the same step in float64."""
     x = np.zeros((16, 20), np.float32)
     x[3] = 1
@@ -164,8 +171,8 @@ def test_a_compiled_step_learns_from_small_values_beside_large_ones_at_zero():
     values = tensors["p"] * torch.exp(-(tensors["q"] * torch.from_numpy(x).double()[:, :, None]))
     loss = 0.5 * ((torch.relu(values.sum(1)) @ weight - torch.from_numpy(targets).double()) ** 2).sum() / 16
     loss.backward()
-    for name, found in (("p", p), ("q", q)):
+    for name, updated in (("p", p), ("q", q)):
         gradient = tensors[name].grad
         assert gradient is not None
         right = (tensors[name] - 1e-3 * gradient).detach().numpy()
-        np.testing.assert_allclose(found, right, rtol=TOLERANCE[torch.float32])
+        np.testing.assert_allclose(updated, right, rtol=TOLERANCE[torch.float32])
