@@ -35,7 +35,7 @@ def machine() -> str:
     """What the last bits depend on, besides ftnn."""
     flags = Path("/proc/cpuinfo").read_text().split("flags", 1)[1].splitlines()[0].split()
     vectors = next((kind for kind in ("avx512f", "avx2") if kind in flags), "other")
-    libraries = ("torch", "numpy", "llvmlite", "numba")
+    libraries = ("torch", "numpy", "llvmlite")
     return " ".join([vectors, *(f"{name}-{version(name)}" for name in libraries)])
 
 

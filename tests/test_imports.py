@@ -6,7 +6,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-HEAVY = {"sympy", "scipy", "numba", "llvmlite", "sklearn", "matplotlib", "pandas", "typer", "rich", "mpmath"}
+HEAVY = {"sympy", "scipy", "llvmlite", "sklearn", "matplotlib", "pandas", "typer", "rich", "mpmath"}
 
 
 @cache

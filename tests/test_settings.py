@@ -13,7 +13,7 @@ import typer
 from ftnn import FTNNClassifier, FTNNRegressor
 from ftnn.cli._train import train
 from ftnn.estimators import Estimator
-from ftnn.training import Settings, fit, fit_sequence
+from ftnn.training import RULES, Settings, fit, fit_sequence
 from ftnn.training._settings import DESCRIPTIONS
 
 DEFAULTS: dict[str, Any] = {setting.name: setting.default for setting in fields(Settings)}
@@ -21,28 +21,23 @@ DEFAULTS: dict[str, Any] = {setting.name: setting.default for setting in fields(
 # What deliberately differs: another default, or NOT_THERE.
 NOT_THERE = object()
 ESTIMATORS: Mapping[str, Any] = {
-    "gamma": -4,  # does well across data sets; the paper chooses for each function
+    "solver": "layerwise",
     "epochs": 100,  # at most: a stage ends by n_iter_no_change; fine-tuning has fine_tuning_epochs
     "seed": NOT_THERE,  # scikit-learn calls it random_state
     "fine_tuning_shift": NOT_THERE,
     "threshold": NOT_THERE,
 }
-COMMAND: Mapping[str, Any] = {
-    "gamma": 0.0,  # the paper's best for the command's default network on MNIST
-    "epochs": 15,  # a number for each option: fine-tuning has --fine-tuning-epochs
+COMMAND: Mapping[str, Any] = dict.fromkeys(
     # Of these, the command takes the defaults:
-    "clip": NOT_THERE,
-    "momentum": NOT_THERE,
-    "weight_decay": NOT_THERE,
-    "fine_tuning_shift": NOT_THERE,
-    "threshold": NOT_THERE,
-}
+    ("clip", "clip_norm", "momentum", "weight_decay", "fine_tuning_shift", "threshold"),
+    NOT_THERE,
+)
 SEQUENCES: Mapping[str, Any] = {
     "gamma": -4,  # the paper's, in its second experiment
     "epochs": 5000,  # of one stage, over one sequence
     **dict.fromkeys(
         # One pair at a time, in order, by plain SGD without stages:
-        ("batch_size", "seed", "solver", "momentum", "weight_decay", "fine_tuning_shift", "threshold"),
+        set(DEFAULTS) - {"gamma", "epochs", "clip"},
         NOT_THERE,
     ),
 }
@@ -65,9 +60,9 @@ def test_signatures_have_the_settings_names_and_defaults(
     assert all(DEFAULTS[name] != value for name, value in differences.items())
 
 
-def test_fine_tuning_epochs_of_their_own_have_the_same_default():
-    for function in (FTNNClassifier, FTNNRegressor, train):
-        assert inspect.signature(function).parameters["fine_tuning_epochs"].default == DEFAULTS["epochs"][1]
+def test_the_estimators_fine_tuning_epochs_are_those_of_the_paper():
+    for function in (FTNNClassifier, FTNNRegressor):
+        assert inspect.signature(function).parameters["fine_tuning_epochs"].default == 15
 
 
 @pytest.mark.parametrize(("documented", "differences"), [(fit, {}), (Estimator, ESTIMATORS)])
@@ -87,7 +82,21 @@ def test_options_have_the_settings_descriptions():
             assert option.help == description
 
 
-@pytest.mark.parametrize(("name", "value"), DEFAULTS.items())
+def test_the_papers_settings_are_chosen_by_gamma_and_the_direct_ones_without():
+    papers, direct = Settings(gamma=-2), Settings()
+    assert (papers.solver, papers.epochs, papers.batch_size) == ("layerwise", (15, 15), 16)
+    assert papers.optimizer == RULES["sgd"]
+    assert papers.schedule is None
+    assert (papers.rate, papers.fine_tuning_rate) == (2**-2, 2**-6)
+    assert (direct.solver, direct.epochs, direct.batch_size) == ("direct", (10, 10), 64)
+    assert direct.optimizer == RULES["adam"]
+    assert direct.schedule == "one-cycle"
+    assert (direct.rate, direct.gamma) == (1e-3, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [item for item in DEFAULTS.items() if item[1] is not None or item[0] == "clip_norm"]
+)
 def test_defaults_pass_their_checks_unchanged(name: str, value: Any):
-    kept = getattr(Settings(), name)
-    assert (kept, type(kept)) == (value, type(value))
+    checked = getattr(Settings(), name)
+    assert (checked, type(checked)) == (value, type(value))

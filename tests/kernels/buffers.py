@@ -15,11 +15,16 @@ from ftnn.kernels.codegen.target import Args, DType
 from ftnn.kernels.cpu.compiler import Code, host, kernel
 from ftnn.kernels.loops import copies, dense, recurrent, skipping_backward, skipping_forward, zeros
 from ftnn.kernels.program import Program, program_of, signature
+from ftnn.training import RULES
+from tests.kernels.elementwise import MapArgs, elementwise
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Place = Callable[[Array], Array]
 """Copies an array to some memory and returns the copy."""
 
+SGD = RULES["sgd"].compiled(0.0).update
+SCALARS = (1.0, 0.125, 0.25)
+"""Of a step: the factor of gradients, the clip, and the rate."""
 WASTE = -777.25
 """Fills memory that a kernel must not use."""
 
@@ -146,14 +151,13 @@ class Bench:
             self.rows(np.full((tile.inputs, full), np.nan), gradient_length) for _ in program.parameters
         ]
         dx = self.rows(np.full((tile.inputs, tile.samples), np.nan), dx_length)
-        settings = self.put([0.25, 0.125])
-        options = {"by_x": True, "by_parameters": True, "update": update}
+        options = {"by_x": True, "by_parameters": True, "update": SGD if update else None}
         self.call(
             kernel(skipping_backward.backward, program, self.target, **options),
             skipping_backward.BackwardArgs, **tile.arguments(), vectors=vectors,
             matrices=self.table(placed), row_length=length, g=packed, subset_sums=sums,
             gradients=self.table(gradients), gradient_row_length=gradient_length, accumulate=0, dx=dx,
-            dx_row_length=dx_length, dx_at_zero=1, settings=settings,
+            dx_row_length=dx_length, dx_at_zero=1, scalars=self.put(SCALARS),
         )  # fmt: skip
         down = self.unpacked(dx, tile.inputs, tile.samples, dx_length)
         if update:
@@ -215,15 +219,15 @@ class Bench:
         state = self.random.normal(size=(inputs, full)).astype(self.dtype)
         before, after = self.rows(state, length), self.rows(np.full((inputs, full), np.nan), length)
         sums, errors = self.waste(full), self.put(self.random.normal(size=full))
-        settings, table = self.put([0.25, 0.125]), self.table(placed)
+        table, scalars = self.table(placed), self.put(SCALARS)
         common: dict[str, Any] = {
             "inputs": inputs, "vectors": vectors, "x": x, "matrices": table, "row_length": length,
-            "before": before,
+            "before": before, "u_stride": self.width, "states": 0,
         }  # fmt: skip
         forward = kernel(recurrent.memory_forward, program, self.target)
-        update = kernel(recurrent.memory_update, program, self.target)
-        self.call(forward, recurrent.MemoryArgs, **common, after=after, u=sums, settings=0)
-        self.call(update, recurrent.MemoryArgs, **common, after=0, u=errors, settings=settings)
+        update = kernel(recurrent.memory_update, program, self.target, SGD)
+        self.call(forward, recurrent.MemoryArgs, **common, after=after, u=sums, scalars=0)
+        self.call(update, recurrent.MemoryArgs, **common, after=0, u=errors, scalars=scalars)
         return {
             "x": x,
             "state": state,
@@ -237,8 +241,8 @@ class Bench:
     def elementwise(self, name: str, vectors: int) -> tuple[Array, Array]:
         source = self.put(self.random.normal(size=vectors * self.width))
         target = self.waste(vectors * self.width)
-        code = kernel(copies.elementwise, call(name, symbol(INPUT)), self.target)
-        self.call(code, copies.MapArgs, vectors=vectors, source=source, target=target)
+        code = kernel(elementwise, call(name, symbol(INPUT)), self.target)
+        self.call(code, MapArgs, vectors=vectors, source=source, target=target)
         return source, target
 
     def unpacked(self, flat: Array, rows: int, columns: int, length: int) -> Array:

@@ -80,49 +80,68 @@ def driver(side: Side) -> None:
     """Training epochs, with the network, its buffers and its data in guarded memory."""
     from ftnn.formula import catalogue
     from ftnn.kernels.program import program_of, signature
-    from ftnn.training.compiled import buffers, network, sequence
+    from ftnn.nn._activations import activation_formula
+    from ftnn.training import RULES
+    from ftnn.training._losses import loss_formula
+    from ftnn.training.compiled import buffers, network, runner, sequence
 
     def aligned_zeros(shape: Any, dtype: Any) -> Array:
         return place(np.zeros(shape, dtype), side)
 
-    def plain(array: Any, dtype: Any) -> Array:
+    def require(array: Any, dtype: Any, _: Any) -> Array:
         return place(np.ascontiguousarray(array, dtype), side)
 
+    guarded: Any = SimpleNamespace(**vars(np))
+    guarded.require = require
+    guarded.zeros = lambda shape, dtype=float: place(np.zeros(shape, dtype), side)
+    guarded.array = lambda values, dtype=None: place(np.array(values, dtype), side)
     modules: tuple[Any, ...] = (buffers, network, sequence)
     for module in modules:
-        module.aligned_zeros, module.plain = aligned_zeros, plain
+        module.aligned_zeros = aligned_zeros
+    for module in (buffers, network, runner):
+        module.np = guarded
     random = np.random.default_rng(0)
-    kinds: tuple[tuple[buffers.Activation, buffers.Loss, float], ...] = (
-        ("relu", "softmax", 0.2),
-        ("tanh", "squared", 1.0),
-        ("logistic", "softmax", 0.2),
-    )
-    for activation, loss, density in kinds:
-        program = program_of(*signature(catalogue["F16"]))
+    program = program_of(*signature(catalogue["F16"]))
+    for activation, loss, density, batch in (
+        ("relu", "softmax", 0.2, 7),
+        ("tanh", "huber", 1.0, 7),
+        ("x*logistic(x)", "softmax", 0.2, 1),
+        ("logistic", "squared", 0.2, 300),
+    ):
+        formula = activation_formula(activation)
         shapes = [
-            buffers.Shape(program, 19, 17),
-            buffers.Shape(program, 17, 3),
-            buffers.Shape(network.LINEAR, 3, 5),
+            buffers.Shape(program, 19, 17, formula),
+            buffers.Shape(program, 17, 3, formula),
+            buffers.Shape(buffers.LINEAR, 3, 5),
         ]
-        net = network.CompiledNetwork(shapes, activation, loss, "float64", 7)
+        rule = RULES["adam"].compiled(0.01)
+        clip_norm = 1.0 if batch == 7 else None
+        net = network.CompiledNetwork(shapes, loss_formula(loss), "float64", batch, rule, clip_norm)
         for layer in net.layers:
             inputs, outputs = layer.shape.inputs, layer.shape.outputs
             layer.load(
                 [random.normal(size=(inputs, outputs)) for _ in layer.matrices], random.normal(size=outputs)
             )
-        x = random.normal(size=(23, 19)) * (random.random((23, 19)) < density)
+        x = random.normal(size=(310, 19)) * (random.random((310, 19)) < density)
         samples = buffers.Samples.of(x, "float64")
-        targets: dict[str, Any] = {
-            "labels": random.integers(5, size=23),
-            "targets": random.normal(size=(23, 5)),
-        }
-        net.train(samples, np.arange(23), rate=0.01, clip=1.0, weights=np.ones(23), **targets)
+        labels, numbers = random.integers(5, size=310), random.normal(size=(310, 5))
+        weights = (310, "float64", np.ones(310))
+        expected = (
+            buffers.Targets.labels(labels, 5, *weights)
+            if loss == "softmax"
+            else buffers.Targets.numbers(numbers, 5, *weights)
+        )
+        net.train(samples, expected, np.arange(310), rate=0.01, clip=1.0)
         net.predict(samples)
         net.predict(samples, upto=1)
-    memory = buffers.Shape(program_of("tanh(p*x + q*C + r)"), 5, 9)
-    net = sequence.CompiledMemoryNetwork(memory, 3, "logistic", "softmax", "float64")
-    net.load([random.normal(size=(5, 9)) for _ in range(3)], None, random.normal(size=(3, 9)), None)
-    net.train(random.normal(size=(11, 5)), rate=0.1, labels=random.integers(3, size=11))
+    memory = buffers.Shape(program_of("tanh(p*x + q*C + r)"), 5, 9, activation_formula("logistic"))
+    output = buffers.Shape(buffers.LINEAR, 9, 3)
+    net = sequence.CompiledMemoryNetwork(memory, output, loss_formula("softmax"), "float64")
+    net.layers[0].load([random.normal(size=(5, 9)) for _ in range(3)], None)
+    net.layers[1].load([random.normal(size=(9, 3))], None)
+    pairs = buffers.Samples.dense(random.normal(size=(11, 5)), "float64")
+    expected = buffers.Targets.labels(random.integers(3, size=11), 3, 11, "float64", None)
+    net.train_sequence(pairs, expected, rate=0.1)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -101,9 +102,10 @@ def test_the_clip_bounds_each_parameters_summed_gradient_in_both_engines() -> No
 def test_compiled_is_the_default_and_says_why_it_cannot_be() -> None:
     x, y = blobs(samples=20)
     assert fit(network(), x, y, epochs=1).engine == "compiled"
-    assert fit(network(), x, y, epochs=1, momentum=0.9).engine == "torch"
-    with pytest.raises(FtnnError, match="no momentum"):
-        fit(network(), x, y, epochs=1, momentum=0.9, engine="compiled")
+    adam = functools.partial(torch.optim.Adam, lr=0.01)
+    assert fit(network(), x, y, epochs=1, optimizer=adam).engine == "torch"
+    with pytest.raises(FtnnError, match="a torch optimizer was given"):
+        fit(network(), x, y, epochs=1, optimizer=adam, engine="compiled")
     frozen = network()
     frozen.output.bias.requires_grad_(False)
     assert fit(frozen, x, y, epochs=1).engine == "torch"

@@ -61,10 +61,8 @@ def test_every_engine_counts_as_wrong_what_names_no_class(engine: str):
         with torch.no_grad():
             net.output.weight.zero_()
             net.output.bias.copy_(torch.tensor([0.0, other]))
-        made = make_engine(
-            engine, net.layers, net.output, net.activation, problem, Settings(batch_size=4), None
-        )
-        (done,) = made.epoch(np.array([0, 2, 4, 6]), 0.0)
+        trainer = make_engine(engine, net, problem, Settings(gamma=-2, batch_size=4), None)
+        (done,) = trainer.epoch(np.array([0, 2, 4, 6]), np.zeros(1))
         assert done.finite
         right[other] = done.right
     assert right == {-50.0: 4, -INF: 0}

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 @app.command()
 def train(
     function: Annotated[str, typer.Option(help="A catalogue name or a formula.")] = "F07",
-    activation: Annotated[str, typer.Option(help="logistic, relu or tanh.")] = "logistic",
+    activation: Annotated[str, typer.Option(help="logistic, relu, tanh, or a formula in x.")] = "logistic",
     layers: Annotated[int, typer.Option(help="Number of hidden layers.")] = 1,
     width: Annotated[int, typer.Option(help="Units in each hidden layer.")] = 128,
-    gamma: Annotated[float, typer.Option(help=DESCRIPTIONS["gamma"])] = 0.0,
+    gamma: Annotated[float | None, typer.Option(help=DESCRIPTIONS["gamma"])] = None,
     data: Annotated[
         str,
         typer.Option(
@@ -47,14 +47,21 @@ def train(
         Path | None,
         typer.Option(metavar="DIR", help="Save the model, its history and a checkpoint to resume from."),
     ] = None,
-    epochs: Annotated[int, typer.Option(help="Epochs per hidden layer.")] = 15,
-    fine_tuning_epochs: Annotated[int, typer.Option(help="Maximum epochs of fine-tuning.")] = 15,
-    batch_size: Annotated[int, typer.Option(help=DESCRIPTIONS["batch_size"])] = 16,
-    solver: Annotated[str, typer.Option(help=DESCRIPTIONS["solver"])] = "layerwise",
+    epochs: Annotated[
+        int | None, typer.Option(help="Epochs; with layerwise, per hidden layer. Default: 10 or 15.")
+    ] = None,
+    fine_tuning_epochs: Annotated[
+        int | None, typer.Option(help="Maximum epochs of fine-tuning. Default: 15.")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help=DESCRIPTIONS["batch_size"])] = None,
+    solver: Annotated[str | None, typer.Option(help=DESCRIPTIONS["solver"])] = None,
+    optimizer: Annotated[str | None, typer.Option(help=DESCRIPTIONS["optimizer"])] = None,
+    learning_rate: Annotated[float | None, typer.Option(help=DESCRIPTIONS["learning_rate"])] = None,
+    schedule: Annotated[str | None, typer.Option(help=DESCRIPTIONS["schedule"])] = None,
     engine: Annotated[str, typer.Option(help="auto, compiled or torch.")] = "auto",
     as_json: Json = False,
 ) -> None:
-    """Train a network with the paper's method: layer by layer, then fine-tuning. MNIST is included."""
+    """Train a network: directly, or with --gamma by the paper's method. MNIST is included."""
     from ftnn.data._by_name import training_data
     from ftnn.data._paper import paper_accuracies
     from ftnn.nn import Network, save
@@ -69,11 +76,17 @@ def train(
     # Check the settings before reading any data.
     options: dict[str, Any] = {
         "gamma": gamma,
-        "epochs": (epochs, fine_tuning_epochs),
+        "epochs": epochs,
         "batch_size": batch_size,
         "seed": seed,
         "solver": solver,
+        "optimizer": optimizer,
+        "learning_rate": learning_rate,
+        "schedule": schedule,
     }
+    settings = Settings(**options)
+    if fine_tuning_epochs is not None:
+        options["epochs"] = (settings.epochs or (0, 0))[0], fine_tuning_epochs
     settings = Settings(**options)
     check_sizes(layers, width)
     if out is not None:
@@ -86,7 +99,7 @@ def train(
         [width] * layers,
         1 if classes is None else len(classes),
         function=function,
-        activation=activation,  # pyright: ignore[reportArgumentType]  # checked there
+        activation=activation,
     )
     initialise(net, seed)
     history = fit(
@@ -105,8 +118,10 @@ def train(
         "function": function,
         "activation": activation,
         "hidden_layers": layers,
-        "gamma": gamma,
+        "solver": settings.solver,
+        "gamma": settings.gamma,
         "seed": seed,
+        "accuracy": history.accuracy,
         "lwt_accuracy": history.lwt_accuracy,
         "ft_accuracy": history.ft_accuracy,
         "seconds": seconds,
@@ -122,7 +137,9 @@ def train(
         return
     same_settings = width == 128 and settings == Settings(gamma=gamma, seed=seed)
     matches_paper = data == "mnist" and samples is None and same_settings
-    paper = paper_accuracies(function, activation, layers, gamma) if matches_paper else None
+    paper = None
+    if matches_paper and settings.gamma is not None:
+        paper = paper_accuracies(function, activation, layers, settings.gamma)
     show(_table(history, paper, seconds, out))
 
 
@@ -142,17 +159,21 @@ def _make_folder(out: Path) -> None:
 def _table(
     history: History, paper: tuple[float | None, float | None] | None, seconds: float, out: Path | None
 ) -> Table:
-    table = Table("", "layer-wise", "fine-tuned", box=None, pad_edge=False)
+    is_layerwise = any(epoch.stage == "lwt" for epoch in history.epochs)
+    columns = ("layer-wise", "fine-tuned") if is_layerwise else ("",)
+    table = Table("", *columns, box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"
+    by_layer = [epoch for epoch in history.epochs if epoch.stage == "lwt"]
+    stages = [by_layer, history.epochs] if is_layerwise else [history.epochs]
     if history.epochs and history.epochs[-1].train_accuracy is None:
-        stages = [[epoch for epoch in history.epochs if epoch.stage != "ft"], history.epochs]
         table.add_row("test loss", *(f"{epochs[-1].test_loss:.4g}" if epochs else "" for epochs in stages))
     else:
-        table.add_row("test accuracy", *map(_percent, (history.lwt_accuracy, history.ft_accuracy)))
+        accuracies = (history.lwt_accuracy, history.ft_accuracy) if is_layerwise else (history.accuracy,)
+        table.add_row("test accuracy", *map(_percent, accuracies))
     if paper is not None:
         table.add_row("the paper's", *map(_percent, paper))
-    table.add_row("seconds", "", f"{seconds:.1f}")
+    table.add_row("seconds", *[""] * (len(columns) - 1), f"{seconds:.1f}")
     if out is not None:
         table.add_row("saved in", text(str(out)))
     if history.failed:

@@ -15,16 +15,18 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from ftnn.estimators._parameters import DTYPES, SETTINGS, AnyFunction, value_errors
+from ftnn.estimators._parameters import DTYPES, AnyFunction, settings_of, value_errors
 from ftnn.estimators._samples import Samples, checked
 from ftnn.estimators._stopping import Stopping
-from ftnn.nn import Activation, Network
+from ftnn.nn import Network
 from ftnn.nn._activations import activation_formula
 from ftnn.training import Epoch, History, initialise
 from ftnn.training import fit as train
 from ftnn.training._engine import EngineName
 from ftnn.training._outcome import require_finite
 from ftnn.training._problem import Loss
+from ftnn.training._rules import Rule
+from ftnn.training._schedules import Schedule
 from ftnn.training._settings import Solver
 
 _PIECE = 4096
@@ -39,16 +41,25 @@ class Estimator(BaseEstimator):
     - `function`: the function on the connections of the hidden layers: a catalogue name, a formula, a
         [`ftnn.Function`][], [`ftnn.Mixed`][], or a list with one for each hidden layer.
     - `hidden_layer_sizes`: the width of each hidden layer; a number for one layer.
-    - `activation`: `"logistic"`, `"relu"` or `"tanh"`.
-    - `gamma`: The learning rate is 2^γ; for fine-tuning, 2^(γ-4). If training fails, a warning says what
-        to try: wide layers need smaller steps, few samples and slow functions larger ones.
-    - `solver`: layerwise: one hidden layer after the other, then fine-tuning of all. joint: all at once.
-    - `epochs`: the maximum for each hidden layer; with `solver="joint"`, in total.
+    - `activation`: `"logistic"`, `"relu"`, `"tanh"` or a formula in x: one, or a list with one for each hidden
+        layer.
+    - `gamma`: The learning rate is 2^γ; for fine-tuning, 2^(γ-4). Implies the layerwise solver. -4 by default,
+        unless the solver is direct. If training fails, a warning says what to try: wide layers need smaller
+        steps, few samples and slow functions larger ones.
+    - `solver`: direct: all layers at once. layerwise: one hidden layer after the other, then fine-tuning of
+        all. joint: all at once, by plain SGD.
+    - `optimizer`: The update rule: adam, adamw, momentum, nesterov, rmsprop or sgd. Or a
+        [`ftnn.training.Rule`][]. Adam by default for the direct solver, else SGD.
+    - `learning_rate`: The largest learning rate, instead of gamma.
+    - `schedule`: How the learning rate changes: constant, cosine, halving, one-cycle, warm-up or warm-up
+        cosine.
+    - `epochs`: the maximum for each hidden layer; with `solver="direct"` or `"joint"`, in total.
     - `fine_tuning_epochs`: the maximum; fine-tuning also ends when the loss grows.
     - `batch_size`: Samples in a mini-batch; the last may be short.
     - `clip`: The largest size of each parameter's gradient, summed over the mini-batch; None: no limit.
-    - `momentum`: The momentum of SGD. With it, torch trains, which is slower than compiled code.
-    - `weight_decay`: The weight decay of SGD. With it, torch trains, too.
+    - `momentum`: The momentum of SGD.
+    - `weight_decay`: The weight decay.
+    - `clip_norm`: The largest norm of all gradients together, means over the mini-batch; None: no limit.
     - `engine`: `"compiled"`, `"torch"`, or `"auto"` for the fastest one that supports the settings.
     - `early_stopping`: whether to hold out samples for validation, end each stage when their score no longer
         improves, and restore the parameters with the best score.
@@ -85,15 +96,19 @@ class Estimator(BaseEstimator):
         *,
         function: AnyFunction | Sequence[AnyFunction] = "F07",
         hidden_layer_sizes: int | Sequence[int] = (100,),
-        activation: Activation = "relu",
-        gamma: float = -4,
+        activation: str | Sequence[str] = "relu",
+        gamma: float | None = None,
         solver: Solver = "layerwise",
+        optimizer: str | Rule | None = None,
+        learning_rate: float | None = None,
+        schedule: Schedule | None = None,
         epochs: int = 100,
         fine_tuning_epochs: int = 15,
-        batch_size: int = 16,
+        batch_size: int | None = None,
         clip: float | None = 1000.0,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
+        clip_norm: float | None = None,
         engine: EngineName = "auto",
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
@@ -105,15 +120,19 @@ class Estimator(BaseEstimator):
     ):
         self.function = function
         self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation: Activation = activation
+        self.activation = activation
         self.gamma = gamma
         self.solver: Solver = solver
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.schedule = schedule
         self.epochs = epochs
         self.fine_tuning_epochs = fine_tuning_epochs
         self.batch_size = batch_size
         self.clip = clip
         self.momentum = momentum
         self.weight_decay = weight_decay
+        self.clip_norm = clip_norm
         self.engine: EngineName = engine
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
@@ -197,7 +216,7 @@ class Estimator(BaseEstimator):
     def _train(self, samples: Samples, **arguments: Any) -> History:
         """Call `ftnn.training.fit` with this estimator's parameters and further `arguments`."""
         unweighted = bool((samples.weights == 1).all())
-        settings: dict[str, Any] = {name: getattr(self, name) for name in SETTINGS}
+        settings = settings_of(self.get_params(deep=False))
         with value_errors(), torch.random.fork_rng(devices=()):
             return train(
                 self.network_,

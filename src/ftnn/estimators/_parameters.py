@@ -21,7 +21,10 @@ from ftnn.training._settings import Settings
 AnyFunction = str | Function | Mixed
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-SETTINGS = ("gamma", "solver", "batch_size", "clip", "momentum", "weight_decay")
+SETTINGS = (
+    *("gamma", "solver", "optimizer", "learning_rate", "schedule", "batch_size", "clip", "momentum"),
+    *("weight_decay", "clip_norm"),
+)
 """The parameters that are settings of `ftnn.training.fit`, with the same names."""
 
 
@@ -75,10 +78,22 @@ _CHECKS: dict[str, Callable[[str, Any], object]] = {
 }
 
 
+GAMMA = -4
+"""Does well across data sets, by the paper's method; the paper chooses for each function."""
+
+
+def settings_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of training among an estimator's parameters."""
+    settings = {name: parameters[name] for name in SETTINGS}
+    if settings["gamma"] is settings["learning_rate"] is None and settings["solver"] != "direct":
+        settings["gamma"] = GAMMA
+    return settings
+
+
 def check_parameters(parameters: Mapping[str, Any]) -> None:
     """Refuse invalid parameters, by name. scikit-learn checks `random_state`."""
     with value_errors():
-        Settings(**{name: parameters[name] for name in SETTINGS})
+        Settings(**settings_of(parameters))
         for name, check in _CHECKS.items():
             check(name, parameters[name])
 

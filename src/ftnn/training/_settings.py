@@ -168,6 +168,7 @@ class Settings:
                 f"gamma={quoted(self.gamma)} and learning_rate={quoted(self.learning_rate)} both set the "
                 "learning rate: give one of them"
             )
+        self._check("momentum")
         if self.momentum and self.optimizer not in (None, "sgd"):
             raise FtnnError(
                 f"momentum={quoted(self.momentum)} is for SGD, not for optimizer={quoted(self.optimizer)}"
