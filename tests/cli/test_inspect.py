@@ -162,7 +162,7 @@ def test_invalid_input_is_named_in_the_error(folder: Path, table: Path, tmp_path
     assert "cannot write" in refused(folder, "--plot", tmp_path / "no" / "p.png")
     assert "cannot write" in refused(folder, "--prune", tmp_path / "no" / "m")
     assert "cannot be combined" in run(folder, "--sympy", "--latex").stderr
-    assert "digits=0" in refused(folder, "--sympy", "--digits", 0)
+    assert "digits must be from 1 to 17" in refused(folder, "--sympy", "--digits", 0)
     ftnn.save(MemoryNetwork(3, 2, 3), tmp_path / "memory")
     assert "is a Memory layer" in refused(tmp_path / "memory")
     ftnn.save(Network(3, [2], 1), tmp_path / "three")

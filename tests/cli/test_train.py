@@ -57,8 +57,8 @@ def test_a_model_trained_on_a_table_is_saved_and_predicts(table: Path, tmp_path:
     assert trained.exit_code == 0, trained.output
     result = json.loads(trained.stdout)
     assert list(result) == [
-        "function", "activation", "hidden_layers", "gamma", "seed", "lwt_accuracy", "ft_accuracy", "seconds",
-        "failed", "digest",
+        "function", "activation", "hidden_layers", "solver", "gamma", "seed", "accuracy", "lwt_accuracy",
+        "ft_accuracy", "seconds", "failed", "digest",
     ]  # fmt: skip
     assert result["ft_accuracy"] > 85
     assert result["failed"] is None

@@ -41,10 +41,10 @@ class Estimator(BaseEstimator):
     - `function`: the function on the connections of the hidden layers: a catalogue name, a formula, a
         [`ftnn.Function`][], [`ftnn.Mixed`][], or a list with one for each hidden layer.
     - `hidden_layer_sizes`: the width of each hidden layer; a number for one layer.
-    - `activation`: `"logistic"`, `"relu"`, `"tanh"` or a formula in x: one, or a list with one for each hidden
-        layer.
-    - `gamma`: The learning rate is 2^γ; for fine-tuning, 2^(γ-4). Implies the layerwise solver. -4 by default,
-        unless the solver is direct. If training fails, a warning says what to try: wide layers need smaller
+    - `activation`: `"logistic"`, `"relu"`, `"tanh"` or a formula in x: one, or a list with one for each
+        hidden layer.
+    - `gamma`: The learning rate is 2^γ; for fine-tuning, 2^(γ-4). Implies the layerwise solver. -4 by
+        default, unless the solver is direct. If training fails, a warning says what to try: wide layers need smaller
         steps, few samples and slow functions larger ones.
     - `solver`: direct: all layers at once. layerwise: one hidden layer after the other, then fine-tuning of
         all. joint: all at once, by plain SGD.
