@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +17,19 @@ from ftnn.training import _checkpoint, digest
 from ftnn.training._checkpoint import Checkpoint
 from tests.training.problems import blobs, fit, network
 
-SETTINGS = {"gamma": -2, "epochs": (6, 12)}
+PAPER: dict[str, Any] = {"gamma": -2, "epochs": (6, 12)}
+ADAM: dict[str, Any] = {
+    "gamma": None,
+    "optimizer": "adam",
+    "learning_rate": 0.01,
+    "schedule": "one-cycle",
+    "clip_norm": 1.0,
+    "epochs": 30,
+    "batch_size": 16,
+}
 
 
-def run(checkpoint: Path | None, mark: Path | None = None) -> str:
+def run(settings: dict[str, Any], checkpoint: Path | None, mark: Path | None = None) -> str:
     """A run of about two seconds; each epoch's stage is told to `mark`."""
     x, y = blobs(samples=6000)
     net = network("F12", (24, 24), "logistic", dtype=torch.float32)
@@ -28,25 +38,32 @@ def run(checkpoint: Path | None, mark: Path | None = None) -> str:
         if mark is not None:
             mark.write_text(str(getattr(epoch, "stage", "")))
 
-    fit(net, x, y, checkpoint=checkpoint, callbacks=[tell], **SETTINGS)  # pyright: ignore[reportArgumentType]
+    fit(net, x, y, checkpoint=checkpoint, callbacks=[tell], **settings)
     return digest(net)
 
 
 @pytest.mark.slow
-def test_killed_at_ten_random_moments_it_ends_with_the_same_parameters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("settings", "stages", "count"), [(PAPER, {"lwt", "ft"}, 10), (ADAM, {"direct"}, 20)]
+)
+def test_a_run_killed_at_random_moments_ends_with_the_same_parameters(
+    settings: dict[str, Any],
+    stages: set[str],
+    count: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(_checkpoint, "SECONDS_BETWEEN", 0.0)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # a forked child has none of its parent's threads
     try:
         start = time.perf_counter()
-        expected = run(None)
+        expected = run(settings, None)
         whole = time.perf_counter() - start
         moments = random.Random(0)
         checkpoint, mark, result = tmp_path / "run", tmp_path / "stage", tmp_path / "result"
         kills: list[str] = []
-        while len(kills) < 10 or (len(kills) < 60 and not {"lwt", "ft"} <= set(kills)):
+        while len(kills) < count or (len(kills) < 60 and not stages <= set(kills)):
             if result.exists():  # it came through: once more from the beginning
                 assert result.read_text() == expected
                 for path in (checkpoint, mark, result):
@@ -54,7 +71,7 @@ def test_killed_at_ten_random_moments_it_ends_with_the_same_parameters(
             child = os.fork()
             if child == 0:
                 try:
-                    result.write_text(run(checkpoint, mark))
+                    result.write_text(run(settings, checkpoint, mark))
                 finally:
                     os._exit(0)
             time.sleep(moments.uniform(0.05, 0.6) * whole)
@@ -62,8 +79,8 @@ def test_killed_at_ten_random_moments_it_ends_with_the_same_parameters(
             _, status = os.waitpid(child, 0)
             if os.WIFSIGNALED(status):
                 kills.append(mark.read_text() if mark.exists() else "")
-        assert {"lwt", "ft"} <= set(kills)  # some fell in either stage
-        assert run(checkpoint) == expected
+        assert stages <= set(kills)  # some fell in each stage
+        assert run(settings, checkpoint) == expected
     finally:
         torch.set_num_threads(threads)
 

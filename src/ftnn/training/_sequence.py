@@ -12,7 +12,7 @@ import torch
 from ftnn.errors import FtnnError
 from ftnn.nn import MemoryNetwork
 from ftnn.nn._activations import activation_formula
-from ftnn.training._checks import callables, whole
+from ftnn.training._checks import callables, real, whole
 from ftnn.training._engine import EngineName, Steps
 from ftnn.training._engine_choice import choose
 from ftnn.training._engine_torch import TorchSteps, clipped, sample_losses
@@ -56,7 +56,7 @@ def fit_sequence(
     """
     window, epochs = whole("window", window, least=1), whole("epochs", epochs, least=0)
     done, callbacks = whole("done", done, least=0), callables("callbacks", callbacks)
-    settings = Settings(gamma, batch_size=1, clip=clip, fine_tuning_shift=0)
+    settings = Settings(real("gamma", gamma), batch_size=1, clip=clip, fine_tuning_shift=0)
     problem = problem_for(net, (MemoryNetwork,), x, y, loss=loss)
     name = choose(engine, net, None)
     if window > 1:

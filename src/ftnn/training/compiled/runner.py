@@ -8,6 +8,7 @@ holds. With several threads, a barrier is a kernel like any other.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
@@ -88,15 +89,18 @@ class Calls:
         self.synchronise()
         tables = [np.array([steps, len(entries), *sum(entries, ())], np.int64) for entries in self._entries]
         run = _runner()
-        others = [_pool(self.threads).submit(run, table.ctypes.data) for table in tables[1:]]
+        others = [_pool(os.getpid(), self.threads).submit(run, table.ctypes.data) for table in tables[1:]]
         run(tables[0].ctypes.data)
         for other in others:
             other.result()
 
 
 @lru_cache(maxsize=4)
-def _pool(threads: int) -> ThreadPoolExecutor:
-    """Threads of our own: torch's may be fewer than asked for, and a barrier needs them all."""
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Threads of our own: torch's may be fewer than asked for, and a barrier needs them all.
+
+    A forked process has none of its parent's threads, hence the process in the key.
+    """
     return ThreadPoolExecutor(threads - 1, thread_name_prefix="ftnn-training")
 
 
