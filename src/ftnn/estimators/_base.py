@@ -44,8 +44,8 @@ class Estimator(BaseEstimator):
     - `activation`: `"logistic"`, `"relu"`, `"tanh"` or a formula in x: one, or a list with one for each
         hidden layer.
     - `gamma`: The learning rate is 2^γ; for fine-tuning, 2^(γ-4). Implies the layerwise solver. -4 by
-        default, unless the solver is direct. If training fails, a warning says what to try: wide layers need smaller
-        steps, few samples and slow functions larger ones.
+        default, unless the solver is direct. If training fails, a warning says what to try: wide layers need
+        smaller steps, few samples and slow functions larger ones.
     - `solver`: direct: all layers at once. layerwise: one hidden layer after the other, then fine-tuning of
         all. joint: all at once, by plain SGD.
     - `optimizer`: The update rule: adam, adamw, momentum, nesterov, rmsprop or sgd. Or a

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, Protocol
 
-from ftnn.training._problem import Array
+from ftnn.training._problem import Array, Problem
 
 EngineName = Literal["auto", "compiled", "torch"]
 Snapshot = dict[str, Array]
@@ -25,10 +25,10 @@ class Steps(Protocol):
 class Engine(Protocol):
     """Some hidden layers and the linear one above them, being trained on a problem."""
 
-    def epoch(self, order: Array, rates: Array) -> Iterator[Steps]:
-        """Run over the samples in this order, with a learning rate for each mini-batch.
+    def epoch(self, order: Array, rates: Array, data: Problem | None = None) -> Iterator[Steps]:
+        """Run over samples in this order, with a learning rate for each mini-batch.
 
-        In chunks of a fraction of a second.
+        In chunks of a fraction of a second. The samples are the problem's, unless there are other `data`.
         """
         ...
 

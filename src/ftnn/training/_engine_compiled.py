@@ -31,9 +31,11 @@ class CompiledEngine:
         for compiled, layer in zip(self._network.layers, self._layers, strict=True):
             layer.load(compiled)
 
-    def epoch(self, order: Array, rates: Array) -> Iterator[Steps]:
+    def epoch(self, order: Array, rates: Array, data: Problem | None = None) -> Iterator[Steps]:
         self._network.forget_losses()
-        problem = self._problem
+        if data is not None:
+            self._network.forget_data()
+        problem = data or self._problem
         return self._network.train_in_chunks(
             problem.samples(problem.x), problem.targets, order, rates=rates, clip=self._clip
         )

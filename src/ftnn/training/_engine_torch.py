@@ -63,7 +63,9 @@ class TorchEngine:
     def _put(self, array: Array) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
 
-    def epoch(self, order: Array, rates: Array) -> Iterator[Steps]:
+    def epoch(self, order: Array, rates: Array, data: Problem | None = None) -> Iterator[Steps]:
+        if data is not None:
+            self._x, self._y = self._put(data.x), self._put(data.y)
         batch = self._settings.batch_size or 1
         rows = self._put(order)
         for first in range(0, len(order), batch * self.chunk):

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -25,14 +26,15 @@ from ftnn.training._problem import Loss, problem_for
 from ftnn.training._progress import Reporter, reporter
 from ftnn.training._rules import Rule
 from ftnn.training._run import Callback, Run
-from ftnn.training._schedules import Schedule
+from ftnn.training._schedules import HALVING, Schedule
 from ftnn.training._settings import Settings, Solver
+from ftnn.training._stream import count_of, first_batch, rows
 
 
 def fit(
     net: Network | nn.Sequential,
     x: Any,
-    y: Any,
+    y: Any = None,
     gamma: float | None = None,
     epochs: tuple[int, int] | int | None = None,
     batch_size: int | None = None,
@@ -64,7 +66,8 @@ def fit(
     **Arguments:**
 
     - `net`: the network, or an `nn.Sequential`; its parameters are trained in place.
-    - `x`: (samples, in_features), finite numbers.
+    - `x`: (samples, in_features), finite numbers; or, without `y`, a DataLoader or another iterable of
+        mini-batches (x, y), which is iterated once per epoch and decides their size and order.
     - `y`: labels, (samples,) whole numbers; or targets, (samples, out).
     - `gamma`: The learning rate is 2^γ; for fine-tuning, 2^(γ-4). Implies the layerwise solver.
     - `epochs`: For each hidden layer, and for fine-tuning at most; other solvers take the first number. A
@@ -120,7 +123,13 @@ def fit(
         fine_tuning_shift=fine_tuning_shift,
         threshold=threshold,
     )
+    batches = None
+    if y is None:
+        batches, (first_x, y) = x, first_batch(x)
+        x = rows(first_x)
+        settings = _stream_settings(settings, batches, len(x), batch_size, sample_weight, checkpoint)
     problem = problem_for(net, (Network, nn.Sequential), x, y, loss=loss, weights=sample_weight, test=test)
+    problem = replace(problem, batches=batches)
     if settings.solver == "layerwise" and not isinstance(net, Network):
         raise FtnnError('solver="layerwise" trains an ftnn.nn.Network; for an nn.Sequential, use "direct"')
     path = None if checkpoint is None else as_path(checkpoint, CheckpointError)
@@ -135,6 +144,27 @@ def fit(
         except KeyboardInterrupt:
             run.checkpoint.flush()
             raise
+
+
+def _stream_settings(
+    settings: Settings, batches: Any, size: int, batch_size: int | None, weights: Any, checkpoint: Any
+) -> Settings:
+    """The settings for an iterable of mini-batches, which refuse what needs all samples at hand."""
+    refused = {
+        "batch_size": batch_size is not None,
+        "sample_weight": weights is not None,
+        "checkpoint": checkpoint is not None,
+        'solver="layerwise"': settings.solver == "layerwise",
+    }
+    for name, is_given in refused.items():
+        if is_given:
+            raise FtnnError(f"{name} cannot be used with an iterable of mini-batches; give arrays x and y")
+    if settings.schedule not in ("constant", HALVING) and count_of(batches) is None:
+        raise FtnnError(
+            f"schedule={settings.schedule!r} needs to know how many mini-batches there are; give an iterable "
+            'with a length, or schedule="constant"'
+        )
+    return replace(settings, batch_size=size, momentum=0.0)
 
 
 def _identity(run: Run) -> dict[str, Any]:

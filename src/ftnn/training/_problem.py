@@ -36,6 +36,8 @@ class Problem:
     weights: Array | None = None
     test_x: Array | None = None
     test_y: Array | None = None
+    batches: Any = None
+    """An iterable of mini-batches (x, y), of which `x` and `y` above are the first; None: they are all."""
 
     @property
     def dtype(self) -> DType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ from ftnn.training._progress import Reporter
 from ftnn.training._random import Purpose, order, torch_generator
 from ftnn.training._schedules import HALVING, factors
 from ftnn.training._settings import Settings, Stage, stages_of
+from ftnn.training._stream import count_of, pieces
 
 Trainable = Network | nn.Sequential
 Callback = Callable[[Epoch, Any], bool | None]
@@ -215,20 +216,24 @@ class Run:
     def _epoch(
         self, stage: Stage, engine: Engine, problem: Problem, epoch: int, rate: float, reporter: Reporter
     ) -> Epoch:
-        settings = self.settings
-        steps = -(-len(problem.x) // (settings.batch_size or 1))
+        steps = self._steps_of(problem)
         reporter.begin(stage.name, stage.layer, epoch, stage.epochs, steps)
-        samples = order(settings.seed, _PURPOSES[stage.name], stage.layer, epoch, len(problem.x))
         losses: list[Array] = []
-        right = 0
-        start = time.perf_counter()
+        first = right = count = 0
         finite = True
-        rates = rate * factors(stage.schedule, (epoch - 1) * steps, steps, stage.epochs * steps)
-        for chunk in engine.epoch(samples, rates):
-            losses.append(chunk.losses)
-            right += chunk.right
-            finite = chunk.finite
-            reporter.advance(len(chunk.losses), float(chunk.losses[-1]))
+        start = time.perf_counter()
+        for samples, data in self._data(stage, problem, epoch):
+            size = -(-len(samples) // (self.settings.batch_size or 1))
+            done = (epoch - 1) * steps + first
+            rates = rate * factors(stage.schedule, done, size, stage.epochs * steps)
+            for chunk in engine.epoch(samples, rates, data):
+                losses.append(chunk.losses)
+                right += chunk.right
+                finite = chunk.finite
+                reporter.advance(len(chunk.losses), float(chunk.losses[-1]))
+            first, count = first + size, count + len(samples)
+            if not finite:
+                break
         seconds = time.perf_counter() - start
         if not finite or not all(np.isfinite(array).all() for array in engine.snapshot().values()):
             what = "a parameter" if finite else "the loss"
@@ -237,12 +242,27 @@ class Run:
                 f"{what} was not finite in {_NAMES[stage.name]}{layer}, epoch {epoch}",
                 self._advice("smaller"),
             )
-        accuracy = 100 * right / len(problem.x) if problem.is_classification else None
+        accuracy = 100 * right / count if problem.is_classification else None
         loss = float(np.concatenate(losses).mean())
         tested = (None, None)
         if problem.test_x is not None and problem.test_y is not None:
             tested = measure(engine.outputs(problem.test_x), problem.test_y, problem.loss)
         return Epoch(stage.name, stage.layer, epoch, rate, loss, accuracy, *tested, seconds)
+
+    def _steps_of(self, problem: Problem) -> int:
+        """How many mini-batches an epoch has; 1 if that is not known."""
+        if problem.batches is not None:
+            return count_of(problem.batches) or 1
+        return -(-len(problem.x) // (self.settings.batch_size or 1))
+
+    def _data(self, stage: Stage, problem: Problem, epoch: int) -> Iterator[tuple[Array, Problem | None]]:
+        """The samples of an epoch in order: all of the problem's, or those of a piece of a stream."""
+        if problem.batches is None:
+            seed, purpose = self.settings.seed, _PURPOSES[stage.name]
+            yield order(seed, purpose, stage.layer, epoch, len(problem.x)), None
+            return
+        for piece in pieces(problem, self.settings.batch_size or 1, epoch):
+            yield np.arange(len(piece.x)), piece
 
     # --- the end ---
 
@@ -259,6 +279,8 @@ class Run:
                 f"test data like those learned from, or {self._advice('smaller')}",
             )
         if not self.problem.is_classification:
+            if self.problem.batches is not None:  # whose mean is not known
+                return
             untrained = loss_of_the_mean(self.problem)
             if untrained == 0 or last.loss <= untrained:
                 return

@@ -204,6 +204,10 @@ class CompiledNetwork:
         """Try sharing F(0) again, so that an epoch does not depend on the ones before it."""
         self._modes[:] = 0
 
+    def forget_data(self) -> None:
+        """Let go of the samples that were trained on."""
+        self._calls.clear()
+
     def predict(self, samples: Samples, upto: int | None = None) -> Array:
         """The outputs of layer `upto - 1` (default: the last), (samples, out), after its activation."""
         upto = len(self.layers) if upto is None else upto

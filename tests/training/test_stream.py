@@ -1,0 +1,88 @@
+"""Training on a DataLoader, or on any iterable of mini-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from ftnn.errors import FtnnError
+from ftnn.training import fit
+from tests.training.problems import blobs, network
+
+X, Y = blobs(samples=150)
+DATA = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
+
+
+def batches(size: int = 16) -> list[tuple[Any, Any]]:
+    return [(X[n : n + size], Y[n : n + size]) for n in range(0, 150, size)]
+
+
+@pytest.mark.parametrize("engine", ["compiled", "torch"])
+def test_batches_train_as_the_same_arrays_in_the_same_order(engine: Any, monkeypatch: pytest.MonkeyPatch):
+    streamed, whole = network("F12"), network("F12")
+    one = fit(streamed, batches(), epochs=3, engine=engine, learning_rate=0.01)
+    monkeypatch.setattr("ftnn.training._run.order", lambda *_: np.arange(150))
+    other = fit(whole, X, Y, epochs=3, batch_size=16, engine=engine, learning_rate=0.01)
+    assert [e.loss for e in one.epochs] == pytest.approx([e.loss for e in other.epochs], rel=1e-12)
+    assert [e.train_accuracy for e in one.epochs] == [e.train_accuracy for e in other.epochs]
+    for mine, theirs in zip(streamed.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("engine", ["compiled", "torch"])
+def test_a_data_loader_is_iterated_once_per_epoch(engine: Any):
+    loader = DataLoader(DATA, batch_size=20, shuffle=True, generator=torch.Generator().manual_seed(0))
+    net = network()
+    history = fit(net, loader, epochs=10, engine=engine, learning_rate=0.02, test=(X, Y))
+    assert history.engine == engine
+    assert len(history.epochs) == 10
+    assert history.accuracy is not None
+    assert history.accuracy > 90
+
+
+def test_images_are_flattened():
+    images = [(torch.randn(8, 1, 5), torch.randint(3, (8,))) for _ in range(3)]
+    assert len(fit(network(), images, epochs=2).epochs) == 2
+
+
+class Endless:
+    """Without a length."""
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return iter(batches())
+
+
+def test_an_iterable_without_a_length_trains_with_a_constant_rate():
+    assert len(fit(network(), Endless(), epochs=2, schedule="constant").epochs) == 2
+    with pytest.raises(FtnnError, match="needs to know how many mini-batches there are"):
+        fit(network(), Endless(), epochs=2, schedule="one-cycle")
+
+
+@pytest.mark.parametrize(
+    ("data", "settings", "message"),
+    [
+        ([], {}, "has no mini-batches"),
+        (5, {}, "must be an iterable of mini-batches"),
+        ([1, 2], {}, "pairs"),
+        (batches(), {"batch_size": 8}, "batch_size cannot be used with an iterable"),
+        (batches(), {"checkpoint": "c"}, "checkpoint cannot be used with an iterable"),
+        (batches(), {"gamma": -2}, "layerwise.* cannot be used with an iterable"),
+        (batches(), {"sample_weight": np.ones(150)}, "sample_weight cannot be used"),
+        (list(reversed(batches())), {}, "a mini-batch has 16 samples; the first had 6"),
+        ([(X[:9], Y[:8])], {}, "8 rows for 9 samples"),
+        ([(X[:9, :3], Y[:9])], {}, r"must have the shape \(samples, 5\)"),
+    ],
+)
+def test_what_cannot_be_streamed_is_refused(data: Any, settings: dict[str, Any], message: str):
+    with pytest.raises(FtnnError, match=message):
+        fit(network(), data, epochs=1, **settings)
+
+
+def test_an_iterator_is_used_up_after_one_epoch():
+    with pytest.raises(FtnnError, match="no mini-batches in epoch 1; an iterator can be used only once"):
+        fit(network(), iter(batches()[:1]), epochs=2, schedule="constant")
