@@ -18,7 +18,19 @@ from ftnn.bench._layer import LayerSize, layer_rows
 from ftnn.bench._memory import MemorySize, memory_rows
 from ftnn.bench._peak import PeakSize, extra_bytes, is_available, peak_rows
 from ftnn.bench._systems import present
-from ftnn.bench._training import GrowthSize, LoopSize, StepSize, growth_rows, loop_rows, step_rows
+from ftnn.bench._training import (
+    AdamSize,
+    GrowthSize,
+    LargeSize,
+    LoopSize,
+    StepSize,
+    adam_rows,
+    growth_rows,
+    large_rows,
+    loop_rows,
+    start_rows,
+    step_rows,
+)
 
 SHORT = Effort(rounds=2, least_rounds=1, burst_seconds=0.0, task_seconds=0.0)
 PLAIN = Systems(compile=False, pykan=False)
@@ -52,11 +64,29 @@ def growth() -> list[Row]:
     return list(growth_rows("F12", SHORT, PLAIN, size, DATA))
 
 
+@cache
+def adam() -> list[Row]:
+    return list(adam_rows("F12", SHORT, PLAIN, AdamSize(width=5, batches=(4, 8)), DATA))
+
+
+@cache
+def large() -> list[Row]:
+    return list(large_rows("F03", SHORT, PLAIN, LargeSize(width=6, batch=8), DATA))
+
+
+@cache
+def start() -> list[Row]:
+    return list(start_rows("F07", SHORT, PLAIN))
+
+
 TIMED: dict[str, tuple[Callable[[], list[Row]], set[str], str | None, int]] = {
     "A": (step, {"ftnn", "mlp", "eager"}, "mlp", 1),
     "B": (layer, {"ftnn", "linear", "eager"}, "linear", 1),
     "C": (memory, {"ftnn", "eager"}, None, 1),
     "E": (loop, {"ftnn", "linear", "eager"}, "linear", 2),
+    "F": (adam, {"ftnn", "mlp"}, "mlp", 2),
+    "G": (large, {"ftnn", "one thread", "mlp"}, "mlp", 1),
+    "start": (start, {"cold", "warm"}, None, 1),
     "growth": (growth, {"ftnn", "mlp"}, "mlp", 5),  # of the six, the base occurs twice
 }
 

@@ -58,7 +58,7 @@ def test_a_quick_run_has_one_workload_and_five_functions_without_torch_compile()
 
 def test_by_default_all_workloads_run_with_their_own_functions():
     choice, _ = choose()
-    assert choice.workloads == ("A", "B", "C", "D", "E", "growth")
+    assert choice.workloads == ("A", "B", "C", "D", "E", "F", "G", "start", "growth")
     assert choice.functions_of(WORKLOADS["A"]) == FUNCTIONS
     named, _ = choose(["A", "C"], ["F03"])
     assert [named.functions_of(WORKLOADS[name]) for name in named.workloads] == [("F03",), ("memory",)]

@@ -57,7 +57,8 @@ def _task(size: MemorySize) -> _Task:
 def compiled_epochs(task: _Task) -> Burst:
     """A step is an epoch."""
     layers = lower(nn.Sequential(task.memory, nn.Sigmoid(), task.output))
-    network = CompiledMemoryNetwork(*(layer.shape for layer in layers), loss_formula("softmax"))
+    memory, output = (layer.shape for layer in layers)
+    network = CompiledMemoryNetwork(memory, output, loss_formula("softmax"))
     for compiled, layer in zip(network.layers, layers, strict=True):
         layer.load(compiled)
     sequence = Samples.dense(task.x.numpy(), "float32")

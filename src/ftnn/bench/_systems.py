@@ -17,6 +17,7 @@ from ftnn.bench._torch import Broadcast, layer
 
 FTNN = "ftnn"
 MLP = "mlp"
+ONE_THREAD, COLD, WARM = "one thread", "cold", "warm"
 LINEAR = "linear"
 EAGER = "eager"
 COMPILE = "compile"
@@ -25,6 +26,9 @@ PYKAN = "pykan"
 TITLES = {
     FTNN: "ftnn",
     MLP: "torch MLP",
+    ONE_THREAD: "ftnn, one thread",
+    COLD: "empty cache",
+    WARM: "full cache",
     LINEAR: "nn.Linear",
     EAGER: "torch eager",
     COMPILE: "torch.compile",

@@ -1,9 +1,14 @@
-"""Workloads that train 784-128-10 on MNIST: A, a step of SGD; growth, A at other sizes; E, a PyTorch loop."""
+"""Workloads that train networks on MNIST: steps of SGD and Adam, a PyTorch loop, a large model, the start."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -14,12 +19,15 @@ from ftnn.bench._data import CLASSES, Data, digits, samples, sparse
 from ftnn.bench._measure import Burst, Effort, measure, threads
 from ftnn.bench._rows import Row, timed
 from ftnn.bench._systems import (
+    COLD,
     COMPILE,
     EAGER,
     FTNN,
     LINEAR,
     MLP,
+    ONE_THREAD,
     PYKAN,
+    WARM,
     Systems,
     broadcast_network,
     compiled,
@@ -28,9 +36,11 @@ from ftnn.bench._systems import (
     mlp,
 )
 from ftnn.errors import FtnnError
+from ftnn.nn import Transfer
 from ftnn.training._losses import loss_formula
 from ftnn.training._lowering import lower
 from ftnn.training._optimizers import MakeOptimizer
+from ftnn.training._rules import RULES
 from ftnn.training.compiled.buffers import Targets
 from ftnn.training.compiled.network import CompiledNetwork
 
@@ -75,17 +85,29 @@ def torch_loop(
     return burst
 
 
-def compiled_epoch(model: nn.Sequential, data: Data, batch: int) -> Burst:
+def fused_adam(parameters: Any) -> torch.optim.Optimizer:
+    """The fastest that torch has."""
+    return torch.optim.Adam(parameters, lr=1e-3, fused=True)
+
+
+def compiled_epoch(
+    model: nn.Sequential, data: Data, batch: int, rule: str = "sgd", rate: float = RATE
+) -> Burst:
     """The same training of `ftnn layer - sigmoid - linear` by SGD in ftnn's compiled epoch."""
     layers, inputs = lower(model), samples(data)
-    network = CompiledNetwork([layer.shape for layer in layers], loss_formula("softmax"), batch_size=batch)
+    network = CompiledNetwork(
+        [layer.shape for layer in layers],
+        loss_formula("softmax"),
+        batch_size=batch,
+        rule=RULES[rule].compiled(0.0),
+    )
     for target, layer in zip(network.layers, layers, strict=True):
         layer.load(target)
     targets = Targets.labels(data.labels, layers[-1].shape.outputs, inputs.count, "float32", None)
 
     def burst(first: int, steps: int) -> None:
         at = data.start(first, steps, batch)
-        steps_done = network.train(inputs, targets, data.order[at : at + steps * batch], rate=RATE, clip=CLIP)
+        steps_done = network.train(inputs, targets, data.order[at : at + steps * batch], rate=rate, clip=CLIP)
         if not steps_done.finite:  # an epoch that stopped early would look fast
             raise FtnnError("the loss was not finite while it was measured")
 
@@ -133,6 +155,110 @@ def step_rows(
         yield from timed(
             "A", function, timings, MLP, batch=size.batch, width=size.width, density=data.density
         )
+
+
+# --- workload F: Adam ---
+
+ADAM_RATE = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class AdamSize:
+    width: int = 128
+    batches: tuple[int, ...] = (16, 64)
+
+
+ADAM = AdamSize()
+
+
+def adam_rows(
+    function: str, effort: Effort, systems: Systems, size: AdamSize = ADAM, data: Data | None = None
+) -> Iterator[Row]:
+    """Rows of workload F, on one thread."""
+    data = digits() if data is None else data
+    shape = data.x.shape[1], size.width, CLASSES
+    with threads(1):
+        for batch in size.batches:
+            bursts = {
+                FTNN: compiled_epoch(ftnn_network(function, *shape), data, batch, "adam", ADAM_RATE),
+                MLP: torch_loop(mlp(*shape), data, batch, fused_adam),
+            }
+            timings = measure(bursts, effort)
+            yield from timed("F", function, timings, MLP, batch=batch, width=size.width, density=data.density)
+
+
+# --- workload G: one large model ---
+
+
+@dataclass(frozen=True, slots=True)
+class LargeSize:
+    width: int = 1024
+    batch: int = 256
+
+
+LARGE = LargeSize()
+
+
+def large_rows(
+    function: str, effort: Effort, systems: Systems, size: LargeSize = LARGE, data: Data | None = None
+) -> Iterator[Row]:
+    """Rows of workload G: ftnn and an MLP on all threads, and ftnn on one."""
+    data = digits() if data is None else data
+    widths = (data.x.shape[1], size.width, size.width)
+
+    def model(layer: Callable[[int, int], nn.Module]) -> nn.Sequential:
+        first, second = (layer(n, m) for n, m in pairwise(widths))
+        return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Linear(size.width, CLASSES))
+
+    def ours() -> Burst:
+        return compiled_epoch(
+            model(lambda n, m: Transfer(n, m, function)), data, size.batch, "adam", ADAM_RATE
+        )
+
+    with threads(1):
+        alone = ours()
+    with threads(None):
+        bursts = {
+            FTNN: ours(),
+            ONE_THREAD: alone,
+            MLP: torch_loop(model(nn.Linear), data, size.batch, fused_adam),
+        }
+        timings = measure(bursts, effort)
+        yield from timed(
+            "G", function, timings, MLP, batch=size.batch, width=size.width, density=data.density
+        )
+
+
+# --- workload "start": the first training on a machine ---
+
+_START = """
+import sys, time
+import torch, ftnn
+torch.set_num_threads(1)
+net = ftnn.nn.Network(784, [128], 10, sys.argv[1], "logistic")
+x, y = torch.zeros(64, 784), torch.zeros(64, dtype=torch.int64)
+start = time.perf_counter()
+ftnn.training.fit(net, x, y, epochs=1)
+print(time.perf_counter() - start)
+"""
+
+
+def start_rows(
+    function: str, effort: Effort, systems: Systems, size: None = None, data: Data | None = None
+) -> Iterator[Row]:
+    """Rows of workload "start", with an empty kernel cache and with a full one."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "FTNN_CACHE": folder}
+        for system in (COLD, WARM):
+            process = subprocess.run(
+                [sys.executable, "-c", _START, function],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            ms = 1000 * float(process.stdout)
+            yield Row("start", function, system, ms, None, ms, ms, repetitions=1)
 
 
 # --- workload "growth" ---

@@ -13,7 +13,7 @@ from ftnn.bench._peak import peak_rows
 from ftnn.bench._rows import Row
 from ftnn.bench._systems import ALL, LINEAR, MLP, Systems, present
 from ftnn.bench._torch import FUNCTIONS
-from ftnn.bench._training import growth_rows, loop_rows, step_rows
+from ftnn.bench._training import adam_rows, growth_rows, large_rows, loop_rows, start_rows, step_rows
 from ftnn.errors import FtnnError
 
 
@@ -62,6 +62,29 @@ _ALL = (
         LINEAR,
         loop_rows,
         ("F03", "F07", "F12", "F16"),
+    ),
+    Workload(
+        "F",
+        "a training step of 784-128-10 on MNIST, Adam (torch: fused), one thread",
+        _STEP,
+        MLP,
+        adam_rows,
+    ),
+    Workload(
+        "G",
+        "a training step of 784-1024-1024-10 on MNIST, batch 256, Adam, all threads",
+        _STEP,
+        MLP,
+        large_rows,
+        ("F03", "F07", "F12"),
+    ),
+    Workload(
+        "start",
+        "the first epoch in a new process, of one mini-batch, with kernels to compile or cached",
+        "ms",
+        None,
+        start_rows,
+        ("F07", "F12"),
     ),
     Workload(
         "growth",

@@ -37,8 +37,8 @@ class ZerosMode(Args):
 class BeginArgs(Args):
     progress: int
     table: int
-    """The scalars of each step, (steps, count)."""
-    count: int
+    """The scalars of each step, (steps, scalars)."""
+    scalar_count: int
     scalars: int
     """Where this step's go."""
     modes: int
@@ -50,7 +50,7 @@ def begin(target: Target) -> str:
     """Go on to the next step: fetch its scalars, and choose how zeros are treated."""
     k = Kernel("begin", target, BeginArgs)
     b, A, P, M = k.builder, BeginArgs.places(), Progress.places(), ZerosMode.places()
-    progress, count = k.pointer(A.progress), k.number(A.count)
+    progress, count = k.pointer(A.progress), k.number(A.scalar_count)
     table, scalars, modes = k.pointer(A.table), k.pointer(A.scalars), k.pointer(A.modes)
     step = k.plus(k.whole_at(progress, P.step), ir.Constant(I64, 1))
     k.put_whole(step, progress, P.step)

@@ -37,7 +37,7 @@ class Samples:
 
     @classmethod
     def dense(cls, x: Array, dtype: DType) -> Samples:
-        return cls(*x.shape, np.require(x, dtype, ["C", "A"]))
+        return cls(x.shape[0], x.shape[1], np.require(x, dtype, ["C", "A"]))
 
     @classmethod
     def of(cls, x: Array, dtype: DType) -> Samples:

@@ -280,8 +280,9 @@ class CompiledNetwork:
 
     def _begin(self, calls: Calls) -> None:
         args = steps.BeginArgs(
-            progress=address(self._progress), table=address(self._scalar_table), count=len(self._scalars),
-            scalars=address(self._scalars), modes=address(self._modes), mode_count=len(self._modes),
+            progress=address(self._progress), table=address(self._scalar_table),
+            scalar_count=len(self._scalars), scalars=address(self._scalars), modes=address(self._modes),
+            mode_count=len(self._modes),
         )  # fmt: skip
         calls.call(kernel(steps.begin, self._target), args)
 
