@@ -86,7 +86,7 @@ TIMED: dict[str, tuple[Callable[[], list[Row]], set[str], str | None, int]] = {
     "E": (loop, {"ftnn", "linear", "eager"}, "linear", 2),
     "F": (adam, {"ftnn", "mlp"}, "mlp", 2),
     "G": (large, {"ftnn", "one thread", "mlp"}, "mlp", 1),
-    "start": (start, {"cold", "warm"}, None, 1),
+    "start": (start, {"ftnn", "warm"}, None, 1),
     "growth": (growth, {"ftnn", "mlp"}, "mlp", 5),  # of the six, the base occurs twice
 }
 

@@ -17,7 +17,7 @@ from ftnn.bench._torch import Broadcast, layer
 
 FTNN = "ftnn"
 MLP = "mlp"
-ONE_THREAD, COLD, WARM = "one thread", "cold", "warm"
+ONE_THREAD, WARM = "one thread", "warm"
 LINEAR = "linear"
 EAGER = "eager"
 COMPILE = "compile"
@@ -27,8 +27,7 @@ TITLES = {
     FTNN: "ftnn",
     MLP: "torch MLP",
     ONE_THREAD: "ftnn, one thread",
-    COLD: "empty cache",
-    WARM: "full cache",
+    WARM: "with cached kernels",
     LINEAR: "nn.Linear",
     EAGER: "torch eager",
     COMPILE: "torch.compile",

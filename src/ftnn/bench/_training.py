@@ -19,7 +19,6 @@ from ftnn.bench._data import CLASSES, Data, digits, samples, sparse
 from ftnn.bench._measure import Burst, Effort, measure, threads
 from ftnn.bench._rows import Row, timed
 from ftnn.bench._systems import (
-    COLD,
     COMPILE,
     EAGER,
     FTNN,
@@ -249,7 +248,7 @@ def start_rows(
     """Rows of workload "start", with an empty kernel cache and with a full one."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "FTNN_CACHE": folder}
-        for system in (COLD, WARM):
+        for system in (FTNN, WARM):
             process = subprocess.run(
                 [sys.executable, "-c", _START, function],
                 env=environment,

@@ -80,7 +80,7 @@ _ALL = (
     ),
     Workload(
         "start",
-        "the first epoch in a new process, of one mini-batch, with kernels to compile or cached",
+        "the first epoch in a new process, of one mini-batch, with all kernels to compile",
         "ms",
         None,
         start_rows,

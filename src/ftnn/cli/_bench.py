@@ -19,7 +19,8 @@ def bench(
         typer.Option(
             metavar="NAME,…",
             help="A: training step. B: dense layer. C: memory function. D: peak memory. E: PyTorch loop. "
-            "growth: effect of batch size, width and density. Can be repeated. Default: all.",
+            "F: Adam. G: large model. start: first run. growth: effect of batch size, width and density. Can "
+            "be repeated. Default: all.",
         ),
     ] = None,
     functions: Annotated[
