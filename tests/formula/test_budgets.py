@@ -251,7 +251,6 @@ def test_llvm_optimises_only_small_kernels(count: int, simplified: bool, monkeyp
         Target("float32", 8),
         by_x=True,
         by_parameters=True,
-        update=False,
     )
     calls: list[object] = []
     build = compiler.llvm.create_pass_builder

@@ -38,12 +38,12 @@ from ftnn.kernels.codegen.target import Target
 from ftnn.kernels.codegen.vectors import Vectors
 from ftnn.kernels.cpu import backend
 from ftnn.kernels.cpu.compiler import compiled
-from ftnn.kernels.loops.copies import MapArgs
 from ftnn.kernels.loops.kernel import Kernel
 from ftnn.kernels.loops.skipping_backward import backward
 from ftnn.kernels.loops.skipping_forward import forward
 from ftnn.kernels.program import Program
 from tests.formula.strategies import smooth_formulas
+from tests.kernels.elementwise import MapArgs
 from tests.kernels.yardstick import Case, case, excess, expected, yardsticks
 
 
@@ -360,7 +360,7 @@ def test_a_loop_runs_from_start_to_stop_and_carries_values():
 def test_generating_a_kernel_twice_gives_the_same_text():
     def texts() -> list[str]:
         program = Program(Function("p*sin(q*x + r) + q*cos(x) + where(x > r, p, q)"))
-        options: dict[str, Any] = {"by_x": True, "by_parameters": True, "update": False}
+        options: dict[str, Any] = {"by_x": True, "by_parameters": True}
         target = Target("float32", 8)
         return [forward(program, target), backward(program, target, **options)]
 

@@ -11,8 +11,10 @@ import ftnn
 from ftnn import Function
 from ftnn.kernels import program_of, signature
 from ftnn.kernels.cpu import skipping
-from ftnn.training.compiled.buffers import Shape
-from ftnn.training.compiled.network import LINEAR, CompiledNetwork, Samples
+from ftnn.nn._activations import activation_formula
+from ftnn.training._losses import loss_formula
+from ftnn.training.compiled.buffers import LINEAR, Samples, Shape, Targets
+from ftnn.training.compiled.network import CompiledNetwork
 from tests.kernels.yardstick import TOLERANCE, Case, case, excess, expected, yardsticks
 
 DTYPES = (torch.float32, torch.float64)
@@ -149,12 +151,16 @@ def test_memory_cells_keep_the_sign_of_zero():
 def trained(formula: str, x: np.ndarray, targets: np.ndarray, start: dict[str, float]) -> list[np.ndarray]:
     program = program_of(*signature(Function(formula)))
     network = CompiledNetwork(
-        [Shape(program, x.shape[1], 1), Shape(LINEAR, 1, 1)], "relu", "squared", "float32", 16
+        [Shape(program, x.shape[1], 1, activation_formula("relu")), Shape(LINEAR, 1, 1)],
+        loss_formula("squared"),
+        "float32",
+        16,
     )
     ones = np.ones((x.shape[1], 1), np.float32)
     network.layers[0].load([ones * start[name] for name in program.matrices], None)
     network.layers[1].load([np.ones((1, 1), np.float32)], np.zeros(1, np.float32))
-    network.train(Samples.of(x, "float32"), np.arange(len(x)), rate=1e-3, targets=targets)
+    expected_outputs = Targets.numbers(targets, 1, len(x), "float32", None)
+    network.train(Samples.of(x, "float32"), expected_outputs, np.arange(len(x)), rate=1e-3)
     return [m.copy() for m in network.layers[0].read()[0]]
 
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from ftnn.errors import FtnnError
 from ftnn.formula._derive import differentiate
 from ftnn.formula._expr import Expr
+from ftnn.formula._names import OUTPUT, TARGET
 from ftnn.formula._parse import error_in, parse
 from ftnn.kernels import evaluate
-from ftnn.kernels.loops.losses import OUTPUT, TARGET
 
 SOFTMAX = "softmax"
 FORMULAS = {

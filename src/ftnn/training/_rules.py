@@ -9,16 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy as np
 
 from ftnn.errors import FtnnError
 from ftnn.formula._expr import Call, Expr, call, number, plus, postorder, substitute, symbol, times
+from ftnn.formula._names import GRADIENT, PARAMETER
+from ftnn.formula._numpy import evaluate
 from ftnn.formula._parse import error_in, parse
-from ftnn.kernels import evaluate
-from ftnn.kernels.loops.updates import GRADIENT, PARAMETER, Update
 
+if TYPE_CHECKING:  # settings are read without torch
+    from torch import Tensor
+
+    from ftnn.kernels.loops.updates import Update
+
+Array = np.ndarray[Any, np.dtype[Any]]
 RATE, STEP, DECAY = "rate", "step", "decay"
 SYMBOLS = {
     PARAMETER: "the parameter",
@@ -74,11 +80,7 @@ class Rule:
             name for text in (self.update, *self.state.values()) for name in _parsed(text).names
         }:
             raise error_in(self.update, "the rule does not use the gradient g")
-        probe = torch.tensor([-0.5, 0.5], dtype=torch.float64)
-        value, states = self.compiled(0.0).step_on(
-            probe, 0.5 * probe, [torch.zeros(2, dtype=torch.float64) for _ in self.state], 0.01, 1
-        )
-        if not all(bool(torch.isfinite(part).all()) for part in (value, *states)):
+        if not self.compiled(0.0).is_finite_at_first():
             raise error_in(self.update, "the rule is not finite at its first step")
 
     def __hash__(self) -> int:
@@ -123,24 +125,33 @@ class CompiledRule:
     @cached_property
     def update(self) -> Update:
         """The rule as kernels evaluate it."""
+        from ftnn.kernels.loops.updates import Update
+
         symbols = {part: symbol(f"scalar {n}") for n, part in enumerate(self._scalar_parts)}
         value, *states = (_replaced(formula, symbols) for formula in self.formulas)
         return Update(value, tuple(zip(self.states, states, strict=True)), tuple(symbols.values()))
 
-    def scalars(self, rates: Any, steps: Any) -> Any:
+    def scalars(self, rates: Any, steps: Any) -> Array:
         """The scalars of each step, (steps, scalars), float64, from the steps' rates and numbers."""
-        values = {
-            name: torch.tensor(list(numbers), dtype=torch.float64)
-            for name, numbers in ((RATE, rates), (STEP, steps))
-        }
-        if not self._scalar_parts:
-            return torch.zeros(len(values[RATE]), 0, dtype=torch.float64).numpy()
-        return torch.stack(evaluate(self._scalar_parts, values), 1).numpy()
+        values = {RATE: np.asarray(rates, np.float64), STEP: np.asarray(steps, np.float64)}
+        parts = [np.broadcast_to(evaluate(part, values), len(rates)) for part in self._scalar_parts]
+        return np.stack(parts, 1) if parts else np.zeros((len(rates), 0))
+
+    def is_finite_at_first(self) -> bool:
+        """Whether the first step of an ordinary parameter is finite."""
+        known = {PARAMETER: np.array([-0.5, 0.5]), GRADIENT: np.array([-0.25, 0.25]), RATE: 0.01, STEP: 1.0}
+        update, *formulas = self.formulas
+        before = dict.fromkeys(self.states, 0.0)
+        after = [evaluate(formula, known | before) for formula in formulas]
+        new = evaluate(update, known | dict(zip(self.states, after, strict=True)))
+        return all(np.isfinite(part).all() for part in (new, *after))
 
     def step_on(
-        self, p: torch.Tensor, g: torch.Tensor, states: list[torch.Tensor], rate: float, step: int
-    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        self, p: Tensor, g: Tensor, states: list[Tensor], rate: float, step: int
+    ) -> tuple[Tensor, list[Tensor]]:
         """The new parameter and states, on tensors."""
+        from ftnn.kernels import evaluate
+
         known = {PARAMETER: p, GRADIENT: g, RATE: p.new_tensor(rate), STEP: p.new_tensor(float(step))}
         update, *formulas = self.formulas
         before = dict(zip(self.states, states, strict=True))

@@ -151,6 +151,6 @@ def test_the_papers_functions_are_the_catalogue_without_memory() -> None:
 
 
 def test_the_activations_are_those_that_networks_support() -> None:
-    from ftnn.nn import _network
+    from ftnn.nn import _activations
 
-    assert tuple(_network.ACTIVATIONS) == ACTIVATIONS
+    assert _activations.NAMES == ACTIVATIONS

@@ -7,6 +7,7 @@ from typing import Any
 from llvmlite import ir
 
 from ftnn.formula._expr import Expr, symbol
+from ftnn.formula._names import OUTPUT, TARGET
 from ftnn.kernels.codegen.control import I64, loop, when
 from ftnn.kernels.codegen.emitting import Emitter
 from ftnn.kernels.codegen.rewriting import regrouped
@@ -14,8 +15,6 @@ from ftnn.kernels.codegen.target import Args, Target
 from ftnn.kernels.loops.kernel import Kernel
 from ftnn.kernels.loops.steps import Progress, Rows
 
-OUTPUT, TARGET = "y", "t"
-"""The names of an output and of what it should be, in formulas of losses."""
 DOUBLE = ir.DoubleType()
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from ftnn.formula._expr import Expr, symbol
+from ftnn.formula._names import GRADIENT, PARAMETER
 from ftnn.kernels.codegen.control import I64, loop, when
 from ftnn.kernels.codegen.emitting import Emitter
 from ftnn.kernels.codegen.rewriting import regrouped
@@ -15,8 +16,6 @@ from ftnn.kernels.codegen.target import Args, Target
 from ftnn.kernels.loops.kernel import Kernel
 from ftnn.kernels.loops.losses import DOUBLE
 
-PARAMETER, GRADIENT = "p", "g"
-"""Their names in rules."""
 FACTOR, CLIP, FIRST = 0, 1, 2
 """Scalars of a step: what a gradient summed over the batch is multiplied by, and its limit before that.
 Behind them come those of the rule."""
