@@ -1,3 +1,4 @@
+# pyright: reportUnknownLambdaType=false
 """Memory next to a protected page: reading or writing beyond it kills the process.
 
 Run as a program, it runs all compiled code in such memory.
@@ -98,7 +99,8 @@ def driver(side: Side) -> None:
     modules: tuple[Any, ...] = (buffers, network, sequence)
     for module in modules:
         module.aligned_zeros = aligned_zeros
-    for module in (buffers, network, runner):
+    importing: tuple[Any, ...] = (buffers, network, runner)
+    for module in importing:
         module.np = guarded
     random = np.random.default_rng(0)
     program = program_of(*signature(catalogue["F16"]))

@@ -27,7 +27,7 @@ def by_hand(net: Network, x: Tensor) -> Any:
         names = (*function.parameters, *function.constants)
         values = {n: layer.matrix(n).detach().double().numpy() for n in names}
         now = function(now[..., None, :], **values).sum(-1) + layer.bias.detach().double().numpy()  # pyright: ignore
-        now = ACTIVATIONS[net.activation](now)
+        now = ACTIVATIONS[str(net.activation)](now)
     weight, bias = (t.detach().double().numpy() for t in (net.output.weight, net.output.bias))
     return now @ weight.T + bias
 

@@ -1,3 +1,4 @@
+# pyright: reportUnknownLambdaType=false
 """Learning-rate schedules: what share of the learning rate each step takes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# pyright: reportUnknownLambdaType=false
 """Training on a DataLoader, or on any iterable of mini-batches."""
 
 from __future__ import annotations
