@@ -68,9 +68,9 @@ FAULTS = (
     Fault("constant-term-dropped", "kernels", "out += sides.g(plan.constant).sum(0)", "pass",
           "kernels/test_gemm.py"),
     Fault("cache-digest-unchecked", "kernels", "hmac.compare_digest(digest,", "bool(",
-          "kernels/test_llvm.py"),
+          "kernels/test_cache.py"),
     Fault("cache-group-writable", "kernels", "(stat.S_IWGRP | stat.S_IWOTH)", "stat.S_IWOTH",
-          "kernels/test_llvm.py"),
+          "kernels/test_cache.py"),
     # --- layers ---
     Fault("memory-bias-forgotten", "nn", "out = out + self.bias", "pass", "nn/test_memory.py"),
     Fault("memory-not-detached", "nn", "cell if self.through_time else cell.detach()", "cell",
