@@ -25,8 +25,13 @@ _SPAWN = multiprocessing.get_context("spawn")
 @dataclass
 class _Worker:
     process: SpawnProcess
-    pipe: Connection[Any, Any]
+    pipe: Any  # a Connection, or Windows' PipeConnection
     key: str | None = None
+
+
+def _cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class LocalExecutor:
@@ -35,7 +40,7 @@ class LocalExecutor:
     def __init__(self, jobs: int | None = None):
         if jobs is not None and jobs < 1:
             raise FtnnError(f"jobs must be 1 or more, got {jobs}")
-        self._slots = jobs or len(os.sched_getaffinity(0))
+        self._slots = jobs or _cores()
         self._workers: list[_Worker] = []
 
     @property
@@ -55,7 +60,6 @@ class LocalExecutor:
             process = _SPAWN.Process(target=_serve, args=(theirs,), daemon=True)
             process.start()
             theirs.close()
-            assert isinstance(ours, Connection)
             worker = _Worker(process, ours)
             self._workers.append(worker)
         return worker
@@ -63,8 +67,8 @@ class LocalExecutor:
     def events(self, seconds: float) -> list[Event]:
         by_pipe = {worker.pipe: worker for worker in self._workers}
         events: list[Event] = []
-        for pipe in wait(list(by_pipe), seconds):
-            assert isinstance(pipe, Connection)
+        ready: list[Any] = wait(list(by_pipe), seconds)
+        for pipe in ready:
             worker = by_pipe[pipe]
             try:
                 event: Event = pipe.recv()

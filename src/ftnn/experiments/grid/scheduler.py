@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 import uuid
 from collections.abc import Iterable
@@ -179,6 +180,8 @@ class _Grid:
 
 
 def _is_alive(pid: int) -> bool:
+    if sys.platform == "win32":  # where this call would send Ctrl-C instead of asking
+        return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

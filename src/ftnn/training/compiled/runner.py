@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
@@ -171,7 +172,8 @@ def _barrier_text(threads: int) -> str:
     """Wait until all threads are here: the last to arrive starts the next round."""
     module = ir.Module("barrier")
     function = ir.Function(module, _KERNEL, "kernel")
-    give_way = ir.Function(module, ir.FunctionType(ir.IntType(32), []), "sched_yield")
+    name = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
+    give_way = ir.Function(module, ir.FunctionType(ir.IntType(32), []), name)
     names = ("entry", "last", "spin", "look", "rest", "end")
     entry, last, spin, look, rest, end = map(function.append_basic_block, names)
     b: Any = ir.IRBuilder(entry)
