@@ -261,7 +261,7 @@ class TestVersionsOfResults:
                 parquet.write_table(parquet.read_table(path).drop_columns(["results"]), path)
             import_file(other, path)
             versions = {row.task.kind: row.task.version for row in other.rows()}
-            assert digests(other).values() != {}
+            assert sorted(digests(other).values()) == sorted(digests(store).values())
         in_0_1 = {"lwt": 1, "ft": 2, "pi": 1}
         assert versions == ({kind: KINDS[kind].results for kind in in_0_1} if stated else in_0_1)
 
