@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 from ftnn.cli import app
 from ftnn.cli._lists import split
 from ftnn.experiments import Store
+from ftnn.experiments.grid.rows import ORIGIN
 from ftnn.experiments.paper.mnist.cells import FineTuning
+from ftnn.experiments.paper.mnist.tables import COLUMNS
 from tests.experiments.quick import Inline, cell, import_file, run_inline
 
 QUICK = ["--data", "mnist:200", "--width", "8", "--epochs", "2", "--fine-tuning-epochs", "2"]
@@ -58,8 +60,8 @@ def test_json_has_the_results_of_the_cell() -> None:
 
 
 def test_the_papers_results_are_shown_next_to_ours() -> None:
-    csv = "hidden_layers,function,activation,gamma,lwt_accuracy,ft_accuracy,seed,seconds,failed,digest\n"
-    Path("r.csv").write_text(csv + f"1,F07,logistic,0,98.13,98.11,0,20.5,,{'a' * 64}\n")
+    line = f"1,F07,logistic,0,98.13,98.11,0,20.5,,{'a' * 64},{FineTuning.results},some-cpu"
+    Path("r.csv").write_text("\n".join([",".join((*COLUMNS, *ORIGIN)), line]))
     assert "1 rows, 1 of them new" in ftnn("store", "import", "r.csv").stdout
     assert "1 rows, 0 of them new" in ftnn("store", "import", "r.csv").stdout
     done = ftnn("reproduce", "mnist", "--layers", "1", "--functions", "F07", "--activations", "logistic")
@@ -133,17 +135,24 @@ def test_the_message_after_ctrl_c_says_how_to_continue(monkeypatch: pytest.Monke
     assert "the same command continues from there" in done.stderr
 
 
-def test_results_of_an_older_version_are_hidden_and_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_of_an_older_version_are_shown_until_they_are_run_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     command = ("reproduce", "mnist", "--layers", "1", "--functions", "F03", "--activations", "logistic")
     with monkeypatch.context() as earlier:
-        earlier.setattr(FineTuning, "results", 0)
+        earlier.setattr(FineTuning, "results", FineTuning.results - 1)
         assert ftnn(*command, "--gammas", "-2", *QUICK).exit_code == 0
     listed = json.loads(ftnn("store", "list", "--json").stdout)
-    assert (listed["cells"], listed["stages"], listed["outdated"]) == ([], {"lwt": 1}, 1)
-    assert "1 more from an older version of ftnn" in ftnn("store", "list").stdout
+    assert [each["results"] for each in listed["cells"]] == [FineTuning.results - 1]
+    assert (listed["stages"], listed["outdated"]) == ({"lwt": 1, "ft": 1}, 1)
+    shown = ftnn("store", "list").stdout
+    assert "older version" in shown
+    assert "1 of these stages are from an older version of ftnn; will be rerun" in shown
     assert ftnn(*command, "--gammas", "-2", *QUICK).exit_code == 0
     listed = json.loads(ftnn("store", "list", "--json").stdout)
-    assert (len(listed["cells"]), listed["stages"], listed["outdated"]) == (1, {"lwt": 1, "ft": 1}, 1)
+    assert [each["results"] for each in listed["cells"]] == [FineTuning.results]
+    assert (listed["stages"], listed["outdated"]) == ({"lwt": 1, "ft": 1}, 1)
+    assert "1 more: replaced by newer results" in ftnn("store", "list").stdout
     ftnn("store", "export", "all.parquet")
     with Store("new.sqlite") as store:
         import_file(store, Path("all.parquet"))

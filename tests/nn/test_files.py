@@ -16,9 +16,18 @@ from torch import nn
 import ftnn
 from ftnn.errors import ModelFileError
 from ftnn.nn import Memory, Network, Transfer
+from ftnn.nn._activations import _read
 from ftnn.nn._files import FORMAT_VERSION
 from ftnn.nn._safetensors import digest as _digest
 from tests.nn.models import WAVE, bits, each_module, parts, run
+
+
+@pytest.mark.parametrize("activation", ["tanh", "x*logistic(x)"])
+def test_a_network_is_loaded_by_a_process_that_has_not_used_its_activation(activation: str, tmp_path: Path):
+    ftnn.save(Network(3, [4], 2, "F12", activation), tmp_path / "model")
+    _read.cache_clear()
+    loaded = ftnn.load(tmp_path / "model")
+    assert {tensor.device.type for tensor in loaded.parameters()} == {"cpu"}
 
 
 @each_module

@@ -57,6 +57,8 @@ class Line:
             "seconds": self.row.cell_seconds,
             "failed": self.row.failed,
             "digest": self.row.digest,
+            "results": self.row.task.version,
+            "cpu": self.row.versions.get("cpu"),
         }
 
     def as_texts(self) -> tuple[str, ...]:
@@ -64,7 +66,9 @@ class Line:
         place = (cell.function, cell.activation, str(cell.hidden_layers), f"{cell.gamma:g}", str(cell.seed))
         paper = ("", "") if self.paper is None else tuple(map(percent, self.paper))
         ours = tuple(map(percent, self.accuracies))
-        return (*place, *ours, *paper, seconds(self.row.cell_seconds), self.row.failed or "")
+        older = "" if self.row.task.older is None else "older version"
+        notes = "; ".join(filter(None, (older, self.row.failed)))
+        return (*place, *ours, *paper, seconds(self.row.cell_seconds), notes)
 
 
 def show_lines(lines: Sequence[Line]) -> None:
@@ -73,8 +77,8 @@ def show_lines(lines: Sequence[Line]) -> None:
         _print_aligned(rows)
         return
     table = table_of(*_NAMES)
-    for *cells, failed in rows:
-        table.add_row(*map(text, cells), text(failed, "yellow"))
+    for *cells, notes in rows:
+        table.add_row(*map(text, cells), text(notes, "yellow"))
     show(table)
 
 

@@ -40,7 +40,8 @@ def store_list(store: ExistingStore = DEFAULT, as_json: Json = False) -> None:
 
     with open_store(store) as opened:
         rows, damaged = opened.survey()
-        outdated = opened.count() - len(rows) - len(damaged)
+        hidden = opened.count() - len(rows) - len(damaged)
+    outdated = sum(row.task.older is not None for row in rows)
     lines = [Line(cell, row) for cell, row in rows_of(FineTuning, rows)]
     lines.sort(key=lambda line: line.place)
     stages = Counter(row.task.kind for row in rows)
@@ -52,7 +53,7 @@ def store_list(store: ExistingStore = DEFAULT, as_json: Json = False) -> None:
             "stages": dict(stages),
             "curves": stages["pi"],
             "seconds": seconds,
-            "outdated": outdated,
+            "outdated": outdated + hidden,
             "damaged": [asdict(row) for row in damaged],
         }
         show_json(document)
@@ -61,7 +62,9 @@ def store_list(store: ExistingStore = DEFAULT, as_json: Json = False) -> None:
     say(f"{len(lines)} cells, {stages['pi']} curves of π")
     say(f"{stages['lwt']} stages of layer-wise training, {stages['ft']} of fine-tuning: {seconds:.0f} s")
     if outdated:
-        say(f"{outdated} more from an older version of ftnn; will be rerun")
+        say(f"{outdated} of these stages are from an older version of ftnn; will be rerun")
+    if hidden:
+        say(f"{hidden} more: replaced by newer results, or written by a newer ftnn")
 
 
 @store.command("export")
@@ -102,7 +105,7 @@ def store_import(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Files from `ftnn store export`.")],
     store: StorePath = DEFAULT,
 ) -> None:
-    """Add exported results to a store. Stages that it has are never run again."""
+    """Add exported results to a store. Stages with current results are not run again."""
     from ftnn.experiments import Store
     from ftnn.experiments.grid.exchange import import_files
 

@@ -43,7 +43,8 @@ class ActivationFormula:
     @property
     def reaches_zero(self) -> bool:
         """Whether many outputs are exactly zero, as a ReLU's are."""
-        return self.text == "relu" or bool((self(torch.linspace(-3, 3, 64)) == 0).float().mean() > 0.25)
+        points = torch.linspace(-3, 3, 64, device="cpu")
+        return self.text == "relu" or bool((self(points) == 0).float().mean() > 0.25)
 
 
 def activation_formula(activation: str) -> ActivationFormula:
@@ -67,7 +68,8 @@ def _read(activation: str) -> ActivationFormula:
         for name in sorted(value.names - {INPUT}):
             raise error_in(activation, f"an activation is a formula in x; {name!r} is unknown", name)
     formula = ActivationFormula(activation, value, differentiate(value, INPUT))
-    probe = formula(torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64))
+    points = torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64, device="cpu")  # even with a default device
+    probe = formula(points)
     if not bool(torch.isfinite(probe).all()):
         raise error_in(activation, "an activation must be finite at -1, 0 and 1")
     return formula

@@ -12,8 +12,13 @@ from ftnn.errors import DataError, FtnnError
 from ftnn.experiments import Cell, PiCell, Store
 from ftnn.experiments.grid.exchange import export
 from ftnn.experiments.grid.jobs import Outcome
+from ftnn.experiments.grid.registry import KINDS
+from ftnn.experiments.grid.rows import ORIGIN
 from ftnn.experiments.paper import pi
+from ftnn.experiments.paper.conic.cells import conic_cells, run_conic
+from ftnn.experiments.paper.mnist.cells import FineTuning
 from ftnn.experiments.paper.mnist.tables import COLUMNS, SETTING_COLUMNS
+from ftnn.experiments.report import collect, markdown, page
 from ftnn.training import Pass
 from tests.experiments.quick import cell, digests, import_file, run_inline
 
@@ -40,7 +45,7 @@ def store(tmp_path: Path) -> Store:
             Outcome(
                 task.key, (), failed, None, 0.1, {}, 90.25 + number, 91.5 + number, f"{number:064x}", 12.34
             ),
-            {"ftnn": "1"},
+            {"ftnn": "1", "cpu": "some-cpu"},
         )
     passes = tuple(Pass(epoch, 1.0, epoch % 7 * 10.0, 0.1) for epoch in range(1, 5001))
     task = CURVE.task()
@@ -60,7 +65,7 @@ class TestCsv:
         rows, left_out = export(store, tmp_path / "m.csv", "mnist")
         assert (rows, left_out) == (4, 1)
         rows_read = read(tmp_path / "m.csv")
-        assert tuple(rows_read[0]) == COLUMNS
+        assert tuple(rows_read[0]) == (*COLUMNS, *ORIGIN)
         assert [(row["function"], row["gamma"], row["seed"]) for row in rows_read] == [
             ("F03", "0", "0"),
             ("F03", "-1", "0"),
@@ -78,6 +83,8 @@ class TestCsv:
             "seconds": "12.3",
             "failed": "",
             "digest": "0" * 64,
+            "results": str(FineTuning.results),
+            "cpu": "some-cpu",
         }
 
     def test_a_failed_cell_has_no_accuracies_in_csv(self, store: Store, tmp_path: Path) -> None:
@@ -92,7 +99,7 @@ class TestCsv:
     def test_csv_of_other_settings_lists_the_settings(self, store: Store, tmp_path: Path) -> None:
         assert export(store, tmp_path / "o.csv", "other") == (1, 0)
         (line,) = read(tmp_path / "o.csv")
-        assert tuple(line) == (*COLUMNS, *SETTING_COLUMNS)
+        assert tuple(line) == (*COLUMNS, *SETTING_COLUMNS, *ORIGIN)
         assert [line[name] for name in ("function", *SETTING_COLUMNS)] == [
             "F12",
             "mnist:50000",
@@ -114,13 +121,15 @@ class TestCsv:
     def test_csv_of_pi_has_a_line_for_each_epoch(self, store: Store, tmp_path: Path) -> None:
         assert export(store, tmp_path / "p.csv", "pi") == (5000, 1)
         rows_read = read(tmp_path / "p.csv")
-        assert tuple(rows_read[0]) == pi.COLUMNS
+        assert tuple(rows_read[0]) == (*pi.COLUMNS, *ORIGIN)
         assert rows_read[2] == {
             "hidden": "128",
             "pairs": "200",
             "seed": "0",
             "epoch": "3",
             "accuracy": "30.00",
+            "results": str(pi.PiTask.results),
+            "cpu": "",
         }
 
     @pytest.mark.parametrize("what", ["mnist", "custom", "other", "pi"])
@@ -146,6 +155,9 @@ class TestCsv:
             (("91.50", ""), "must have a reason in failed"),
             (("-3", "minus three"), "minus three"),
             (("0" * 64, "00"), "expected a SHA-256 digest"),
+            (("some-cpu", "some-cpu,"), "line 2: 13 fields in 12 columns"),
+            ((f"{FineTuning.results},some", "99,some"), "results is 99; expected a version from 1 to"),
+            ((f"{FineTuning.results},some", "new,some"), "results is 'new'; expected a whole number"),
             (("gamma", "rate"), "has the columns hidden_layers, function, activation, rate"),
         ],
     )
@@ -171,6 +183,110 @@ class TestCsv:
             pytest.raises(DataError, match="epoch is 8; expected 7"),
         ):
             import_file(other, path)
+
+
+class TestVersionsOfResults:
+    """Each row keeps the version of its results, through files and next to newer rows."""
+
+    @pytest.mark.parametrize("what", ["mnist", "custom", "other", "pi"])
+    def test_csv_of_0_1_is_filed_under_the_version_that_0_1_had(
+        self, store: Store, tmp_path: Path, what: str
+    ) -> None:
+        path = tmp_path / "m.csv"
+        export(store, path, what)
+        with path.open(newline="") as file:
+            lines = [line[: -len(ORIGIN)] for line in csv.reader(file)]
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows(lines)
+        with Store(tmp_path / "b.sqlite") as other:
+            rows, new = import_file(other, path)
+            assert rows == new > 0
+            assert {row.task.version for row in other.rows()} == {1 if what == "pi" else 2}
+            assert all(row.key == row.task.key for row in other.rows())
+            assert not other.done(row.task.at(row.task.results).key for row in other.rows())
+            export(other, tmp_path / "again.csv", what)
+        assert [tuple(line.values())[-2:] for line in read(tmp_path / "again.csv")] == [
+            ("1" if what == "pi" else "2", "")
+        ] * (len(lines) - 1)
+
+    def test_older_rows_never_replace_newer_ones(self, store: Store, tmp_path: Path) -> None:
+        path = tmp_path / "m.csv"
+        export(store, path, "mnist")
+        current = store.rows()
+        older = path.read_text().replace(f",{FineTuning.results},some-cpu", ",1,other-cpu")
+        path.write_text(older.replace("91.50", "11.50"))
+        assert import_file(store, path) == (4, 4)
+        assert store.rows() == current
+        assert import_file(store, path) == (4, 0)
+        assert store.count() == len(current) + 4
+
+    def test_newer_rows_replace_older_ones_in_every_view(self, store: Store, tmp_path: Path) -> None:
+        path = tmp_path / "m.csv"
+        export(store, path, "mnist")
+        new = path.read_text()
+        path.write_text(new.replace(f",{FineTuning.results},some-cpu", ",2,other-cpu"))
+        with Store(tmp_path / "b.sqlite") as other:
+            import_file(other, path)
+            assert [(row.task.version, row.versions) for row in other.rows()] == [
+                (2, {"cpu": "other-cpu"})
+            ] * 4
+            path.write_text(new)
+            assert import_file(other, path) == (4, 4)
+            assert {row.task.version for row in other.rows()} == {FineTuning.results}
+            export(other, tmp_path / "again.csv", "mnist")
+        assert (tmp_path / "again.csv").read_text() == new
+
+    def test_a_curve_may_have_two_versions_in_one_file(self, store: Store, tmp_path: Path) -> None:
+        path = tmp_path / "p.csv"
+        export(store, path, "pi")
+        header, *lines = path.read_text().splitlines()
+        older = [line.removesuffix("2,") + "1,old-cpu" for line in lines]
+        path.write_text("\n".join([header, *older, *lines]))
+        with Store(tmp_path / "b.sqlite") as other:
+            assert import_file(other, path) == (2, 2)
+            assert [row.task.version for row in other.rows()] == [2]
+            (row,) = other.rows([CURVE.task().at(1).key])
+            assert row.versions == {"cpu": "old-cpu"}
+
+    @pytest.mark.parametrize("stated", [True, False])
+    def test_parquet_keeps_versions_and_without_the_column_has_those_of_0_1(
+        self, tmp_path: Path, stated: bool
+    ) -> None:
+        parquet = pytest.importorskip("pyarrow.parquet")
+        path = tmp_path / "a.parquet"
+        with Store(tmp_path / "a.sqlite") as store, Store(tmp_path / "b.sqlite") as other:
+            run_inline([cell(), PiCell(4, 6, epochs=3)], store)
+            export(store, path)
+            if not stated:
+                parquet.write_table(parquet.read_table(path).drop_columns(["results"]), path)
+            import_file(other, path)
+            versions = {row.task.kind: row.task.version for row in other.rows()}
+            assert sorted(digests(other).values()) == sorted(digests(store).values())
+        in_0_1 = {"lwt": 1, "ft": 2, "pi": 1}
+        assert versions == ({kind: KINDS[kind].results for kind in in_0_1} if stated else in_0_1)
+
+    def test_the_report_shows_older_results_and_says_so(self, store: Store, tmp_path: Path) -> None:
+        path = tmp_path / "m.csv"
+        export(store, path, "mnist")
+        assert collect(store).older == 0
+        path.write_text(path.read_text().replace(f",{FineTuning.results},some-cpu", ",2,other-cpu"))
+        with Store(tmp_path / "b.sqlite") as other:
+            import_file(other, path)
+            report = collect(other)
+        assert (report.older, report.rows, report.to_dict()["older"]) == (4, 4, 4)
+        for text in (page(report), markdown(report)):
+            assert "4 of 4 results are from an older version of ftnn" in text
+
+    def test_pictures_of_older_conic_results_are_drawn(self, tmp_path: Path) -> None:
+        with Store(tmp_path / "a.sqlite") as store:
+            (row,) = run_conic(store, conic_cells(["three-ellipses"]))
+            task = row.task.at(1)
+            arrays = store.arrays_as_bytes(row.key)
+            with Store(tmp_path / "b.sqlite") as other:
+                other.add(replace(row, key=task.key, task=task), "[]", arrays)
+                ((result, picture),) = collect(other).conic
+        assert result.results == 1
+        assert picture is not None
 
 
 class TestParquet:

@@ -83,6 +83,23 @@ def test_a_task_of_an_unregistered_experiment_is_refused(coins: Toss) -> None:
         task_from_text(text.replace("coins", "dice"))
 
 
+def test_a_task_is_found_at_the_version_that_has_its_key() -> None:
+    task = Cell("F12", "tanh", 5, -3).task()
+    older = task.at(2)
+    assert (older.version, task.version) == (2, task.results)
+    assert older.key != task.key
+    assert task.with_key(older.key) == older
+    assert older.with_key(task.key) == task
+    assert task.with_key("unknown") == task
+    assert older.at(task.results) == task
+
+
+@pytest.mark.parametrize("version", [0, 99, -1, True, 1.0, "1", None])
+def test_an_unknown_version_of_results_is_refused(version: object) -> None:
+    with pytest.raises(DataError, match="expected a version from 1 to"):
+        Cell("F12", "tanh", 5, -3).task().at(version)
+
+
 @pytest.mark.parametrize(
     "task",
     [

@@ -20,9 +20,13 @@ CELL = Cell("F12", "tanh", 5, -3)
 class TestKeys:
     def test_keys_change_only_with_the_version_of_results(self) -> None:
         """Stores find results by these keys."""
-        assert (KINDS["lwt"].results, KINDS["ft"].results) == (2, 3)
-        assert CELL.task().key == "ce463aad3f19ed3ef908445a13be1406"
-        assert Layerwise(CELL).key == "38812d2becef721030b2db6894c3b1d9"
+        assert (KINDS["lwt"].results, KINDS["ft"].results) == (3, 4)
+        assert CELL.task().key == "3fe6faaf8d8d4b9a12f03defe658b4a1"
+        assert Layerwise(CELL).key == "15d5c3eead3e54bf8a97128b08162e0e"
+
+    def test_keys_of_earlier_versions_of_results_stay(self) -> None:
+        assert CELL.task().at(3).key == "ce463aad3f19ed3ef908445a13be1406"
+        assert Layerwise(CELL).at(2).key == "38812d2becef721030b2db6894c3b1d9"
 
     @pytest.mark.parametrize(
         "other",

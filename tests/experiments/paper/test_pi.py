@@ -15,7 +15,9 @@ def test_the_default_is_the_papers_twelve_curves() -> None:
 
 
 def test_the_key_changes_only_with_the_version_of_results() -> None:
-    assert PiCell(128, 200).task().key == "5b60a4a850b9b7156f341370d1bbbc48"
+    task = PiCell(128, 200).task()
+    assert task.key == "f85134095054a9c1ccb153ac0f0a69ab"
+    assert task.at(1).key == "5b60a4a850b9b7156f341370d1bbbc48"
 
 
 @pytest.mark.parametrize("wrong", [{"hidden": 0}, {"pairs": 0}, {"epochs": 0}, {"seed": -1}, {"gamma": None}])

@@ -13,7 +13,7 @@ from ftnn import _atomic
 from ftnn.errors import DataError, FtnnError
 from ftnn.experiments.grid import parquet
 from ftnn.experiments.grid.registry import TABLES, Line, Reader, reason_of
-from ftnn.experiments.grid.rows import Addition, Damaged
+from ftnn.experiments.grid.rows import ORIGIN, Addition, Damaged, origin
 from ftnn.experiments.grid.store import Store
 
 _T = TypeVar("_T")
@@ -55,8 +55,10 @@ def export(
         count = len(rows)
     else:
         chosen = TABLES[table]
-        lines = list(chosen.lines(rows, lambda: intact(store.all_epochs())))
-        content, count = _csv(chosen.columns, lines), len(lines)
+        lines = [
+            (*values, *origin(row)) for row, values in chosen.lines(rows, lambda: intact(store.all_epochs()))
+        ]
+        content, count = _csv((*chosen.columns, *ORIGIN), lines), len(lines)
         if chosen.paper_settings_only:
             left_out = sum(not row.task.matches_paper for row in rows)
     _atomic.write_or_explain(path, content, FtnnError)
@@ -121,8 +123,9 @@ def _csv_lines(path: Path) -> tuple[Reader, list[Line]]:
         raise DataError(f"cannot read {path}: {error}") from error
     readers = {table.columns: table.read for table in TABLES.values()}
     columns = tuple(header)
-    if columns not in readers:
-        expected = "; or ".join(", ".join(names) for names in readers)
+    table_columns = columns[: -len(ORIGIN)] if columns[-len(ORIGIN) :] == ORIGIN else columns  # or of 0.1
+    if table_columns not in readers:
+        expected = "; or ".join(", ".join((*names, *ORIGIN)) for names in readers)
         raise DataError(f"{path} has the columns {', '.join(header) or '(none)'}; expected {expected}")
     lines: list[Line] = []
     for number, values in enumerate(rows, 2):
@@ -132,4 +135,4 @@ def _csv_lines(path: Path) -> tuple[Reader, list[Line]]:
             )
         if values:
             lines.append(Line(f"line {number}", dict(zip(columns, values, strict=True))))
-    return readers[columns], lines
+    return readers[table_columns], lines

@@ -39,6 +39,7 @@ def write(
         **{name: [getattr(row, name) for row in rows] for name in _PLAIN},
         "versions": [json.dumps(row.versions, sort_keys=True) for row in rows],
         "finished": [row.finished for row in rows],
+        "results": [row.task.version for row in rows],
         "epochs": [json.dumps(epochs[row.key]) if row.key in epochs else None for row in rows],
     }
     if parameters:
@@ -65,6 +66,7 @@ def read(lines: Iterable[Line]) -> Iterator[tuple[str, Addition]]:
             if name not in values:
                 raise DataError(f"column {name!r} is missing: this is not an export of a store")
         task, versions = task_from_text(values["task"]), from_json(values["versions"], "versions")
+        task = task.at(values.get("results", task.results_in_0_1))
         plain = {name: values[name] for name in (*_PLAIN, "finished")}
         row = Row(task.key, task, **plain, versions=versions)
         yield line.place, (row, values["epochs"], values.get("parameters"))

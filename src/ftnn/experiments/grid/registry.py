@@ -42,12 +42,15 @@ Reader = Callable[[Iterable[Line]], Iterator[tuple[str, "Addition"]]]
 
 @dataclass(frozen=True)
 class Table:
-    """A CSV table: which rows of a store it contains, and how to read it."""
+    """A CSV table: which rows of a store it contains, and how to read it.
+
+    Files have the columns `results` and `cpu` too, after those of the table; files of ftnn 0.1 do not.
+    """
 
     name: str
     columns: tuple[str, ...]
-    lines: Callable[[Iterable[Row], Callable[[], Epochs]], Iterator[Sequence[Any]]]
-    """Makes its lines from a store's rows and a function that loads all epochs."""
+    lines: Callable[[Iterable[Row], Callable[[], Epochs]], Iterator[tuple[Row, Sequence[Any]]]]
+    """Makes its lines, each with its row, from a store's rows and a function that loads all epochs."""
     read: Reader
     paper_settings_only: bool = True
     """Whether it leaves out stages whose settings differ from the paper's."""

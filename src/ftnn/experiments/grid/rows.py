@@ -18,7 +18,7 @@ from ftnn.errors import DataError
 from ftnn.experiments.grid import checks
 from ftnn.experiments.grid.checks import Check, check, or_null
 from ftnn.experiments.grid.jobs import Array
-from ftnn.experiments.grid.registry import KINDS
+from ftnn.experiments.grid.registry import KINDS, Line
 from ftnn.experiments.grid.task import AnyTask, C, Task
 
 
@@ -70,8 +70,23 @@ def rows_of(kind: type[Task[C]], rows: Iterable[Row]) -> Iterator[tuple[C, Row]]
             yield row.task.cell, row
 
 
+ORIGIN = ("results", "cpu")
+"""The last columns of every CSV table: the version of the results, and the kind of CPU."""
+
+
+def origin(row: Row) -> tuple[int, str]:
+    """The values of `ORIGIN`; the CPU is empty if it is unknown."""
+    return row.task.version, row.versions.get("cpu", "")
+
+
+def stated(task: Task[C], line: Line) -> Task[C]:
+    """A task at the version of the results that a line of a CSV file states."""
+    return task.at(line.number("results", int) if "results" in line.values else task.results_in_0_1)
+
+
 def imported(
     task: AnyTask,
+    line: Line,
     *,
     lwt_accuracy: float | None = None,
     ft_accuracy: float | None = None,
@@ -79,9 +94,21 @@ def imported(
     cell_seconds: float | None = None,
     digest: str = "",
 ) -> Row:
-    """A row from a CSV table, which has no versions and no times of stages."""
+    """A row from a CSV table, which has no package versions and no times of stages."""
+    task, cpu = stated(task, line), line.values.get("cpu")
     return Row(
-        task.key, task, lwt_accuracy, ft_accuracy, None, failed, None, 0.0, cell_seconds, digest, {}, now()
+        key=task.key,
+        task=task,
+        lwt_accuracy=lwt_accuracy,
+        ft_accuracy=ft_accuracy,
+        loss=None,
+        failed=failed,
+        advice=None,
+        seconds=0.0,
+        cell_seconds=cell_seconds,
+        digest=digest,
+        versions={"cpu": cpu} if cpu else {},
+        finished=now(),
     )
 
 

@@ -62,7 +62,7 @@ class Store:
     def rows(self, keys: Iterable[str] | None = None) -> list[Row]:
         """All valid rows, or those with some keys, ordered by the time they finished.
 
-        Without `keys`, rows from an older version of the results (see `Task.results`) are left out.
+        Without `keys`, each stage has one row, with the newest version of its results (see `Task.results`).
         """
         if keys is None:
             return self.survey()[0]
@@ -77,7 +77,10 @@ class Store:
         """All rows as from `rows`, and the damaged ones."""
         rows = [*map(_row, self._db.all(f"SELECT {_COLUMNS} FROM stages ORDER BY finished, key"))]
         good = [row for row in rows if isinstance(row, Row) and row.key == row.task.key]
-        return good, [row for row in rows if isinstance(row, Damaged)]
+        by_version = sorted(good, key=lambda row: row.task.version)
+        newest = {row.task.at(row.task.results).key: row.key for row in by_version}
+        keys = {*newest.values()}
+        return [row for row in good if row.key in keys], [row for row in rows if isinstance(row, Damaged)]
 
     def count(self) -> int:
         """The number of stages, including those from older versions of the results."""
@@ -278,7 +281,7 @@ def _sealed(notes: dict[str, Any], arrays: bytes) -> str:
 def _row(columns: tuple[Any, ...]) -> Row | Damaged:
     values = dict(zip(_FIELDS, columns, strict=True))
     try:
-        values["task"] = task_from_text(values["task"])
+        values["task"] = task_from_text(values["task"]).with_key(values["key"])
         values["versions"] = from_json(values["versions"], "versions")
         return Row(**values)
     except DataError as error:

@@ -9,9 +9,9 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from ftnn.errors import DataError
 from ftnn.training import Epoch, Pass
@@ -32,11 +32,15 @@ class Task(ABC, Generic[C]):
 
     cell: C
     """The cell that the stage belongs to: plain data, with a readable `str`."""
+    older: int | None = None
+    """The version of its results, if it is not the current one: see `at`."""
 
     kind: ClassVar[str]
     """The name of this kind of stage in stores."""
     results: ClassVar[int]
     """The version of its results, part of every key: raise it when training gives different numbers."""
+    results_in_0_1: ClassVar[int] = 1
+    """The version of rows in files that do not state it, as those of ftnn 0.1."""
     cell_type: ClassVar[type[DataclassInstance]]
     epoch_type: ClassVar[type[Epoch | Pass]] = Epoch
     ends_cell: ClassVar[bool] = True
@@ -46,12 +50,29 @@ class Task(ABC, Generic[C]):
     @property
     def spec(self) -> dict[str, Any]:
         """Everything that determines the result, as plain data."""
-        return {"kind": self.kind, "results": self.results, **asdict(self.cell)}
+        return {"kind": self.kind, "results": self.version, **asdict(self.cell)}
 
     @cached_property
     def key(self) -> str:
         text = json.dumps(self.spec, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    @property
+    def version(self) -> int:
+        """The version of its results."""
+        return self.results if self.older is None else self.older
+
+    def at(self, version: Any) -> Self:
+        """This stage with the results of this version: a different key, under which nothing is run."""
+        if type(version) is not int or not 1 <= version <= self.results:
+            raise DataError(f"results is {version!r:.60}; expected a version from 1 to {self.results}")
+        older = None if version == self.results else version
+        return self if older == self.older else replace(self, older=older)
+
+    def with_key(self, key: str) -> Self:
+        """This stage with the results of the version that has this key; unchanged if there is none."""
+        versions = (self.at(version) for version in range(self.results, 0, -1))
+        return next((task for task in versions if task.key == key), self)
 
     @property
     def before(self) -> Task[C] | None:

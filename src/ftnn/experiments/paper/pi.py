@@ -13,7 +13,7 @@ from ftnn.errors import DataError
 from ftnn.experiments.grid.checks import COUNT, FINITE, POSITIVE, check
 from ftnn.experiments.grid.jobs import Checkpoint, Outcome, Predecessor
 from ftnn.experiments.grid.registry import Epochs, Line, Table, register
-from ftnn.experiments.grid.rows import Addition, Row, imported, read_epochs, rows_of
+from ftnn.experiments.grid.rows import Addition, Row, imported, read_epochs, rows_of, stated
 from ftnn.experiments.grid.task import OnProgress, Task
 from ftnn.experiments.paper.values import distinct
 from ftnn.training import Pass
@@ -78,7 +78,7 @@ def pi_cells(
 
 class PiTask(Task[PiCell]):
     kind = "pi"
-    results = 1
+    results = 2
     cell_type = PiCell
     epoch_type = Pass
 
@@ -156,30 +156,31 @@ class PiTask(Task[PiCell]):
 COLUMNS = ("hidden", "pairs", "seed", "epoch", "accuracy")
 
 
-def _lines(rows: Iterable[Row], epochs: Callable[[], Epochs]) -> Iterator[list[Any]]:
+def _lines(rows: Iterable[Row], epochs: Callable[[], Epochs]) -> Iterator[tuple[Row, list[Any]]]:
     by_key = epochs()
     chosen = [(cell, row) for cell, row in rows_of(PiTask, rows) if cell.matches_paper]
     for cell, row in sorted(chosen, key=lambda pair: (pair[0].pairs, pair[0].hidden, pair[0].seed)):
         for epoch in by_key.get(row.key, ()):
             accuracy = "" if epoch["accuracy"] is None else f"{epoch['accuracy']:.2f}"
-            yield [cell.hidden, cell.pairs, cell.seed, epoch["epoch"], accuracy]
+            yield row, [cell.hidden, cell.pairs, cell.seed, epoch["epoch"], accuracy]
 
 
 def _read(lines: Iterable[Line]) -> Iterator[tuple[str, Addition]]:
-    curves: dict[PiCell, list[dict[str, Any]]] = defaultdict(list)
-    places: dict[PiCell, str] = {}
+    curves: dict[Task[PiCell], list[dict[str, Any]]] = defaultdict(list)
+    last: dict[Task[PiCell], Line] = {}
     for line in lines:
         cell = PiCell(*(line.number(name, int) for name in ("hidden", "pairs", "seed")))
-        passes, epoch = curves[cell], line.number("epoch", int)
+        task = stated(cell.task(), line)
+        passes, epoch = curves[task], line.number("epoch", int)
         passes.append(asdict(Pass(epoch, math.nan, line.number_or_none("accuracy"), 0.0)))
-        places[cell] = line.place
+        last[task] = line
         if epoch != len(passes):
             raise DataError(f"epoch is {epoch}; expected {len(passes)}")
         read_epochs(json.dumps(passes[-1:]), PiTask.kind)
-    for cell, passes in curves.items():
-        task = replace(cell, epochs=len(passes)).task()
-        row = imported(task, ft_accuracy=passes[-1]["accuracy"])
-        yield places[cell], (row, json.dumps(passes), None)
+    for task, passes in curves.items():
+        cell, line = replace(task.cell, epochs=len(passes)), last[task]
+        row = imported(cell.task(), line, ft_accuracy=passes[-1]["accuracy"])
+        yield line.place, (row, json.dumps(passes), None)
 
 
 register(PiTask, tables=[Table("pi", COLUMNS, _lines, _read)])

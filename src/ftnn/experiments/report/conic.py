@@ -67,6 +67,8 @@ class ConicResult:
     failed: str | None
     seconds: float
     digest: str
+    results: int
+    """The version of the results."""
     truth: tuple[Quadric, ...] = ()
     learned: Quadric | None = None
     """The learned boundary, if it is that of a single unit with known parameters."""
@@ -96,6 +98,7 @@ def _result(parameters: Parameters, cell: ConicCell, row: Row) -> ConicResult:
         failed=row.failed,
         seconds=row.seconds,
         digest=row.digest,
+        results=row.task.version,
         truth=problem.regions,
         learned=learned,
         rays=rays,
@@ -106,7 +109,7 @@ def figure(parameters: Parameters, result: ConicResult, *, alone: bool = False) 
     """The boundary as SVG; None if there is none to draw."""
     if result.kind == "rays":
         return None
-    arrays = parameters(ConicCell(result.problem, result.seed).task())
+    arrays = parameters(ConicCell(result.problem, result.seed).task().at(result.results))
     return None if arrays is None else _boundary(PROBLEMS[result.problem], arrays, result.seed, alone=alone)
 
 

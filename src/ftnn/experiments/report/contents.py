@@ -43,12 +43,15 @@ class Report:
     times: Times
     damaged: tuple[Damaged, ...] = ()
     """Invalid rows, which are left out or shown in part."""
+    older: int = 0
+    """The number of rows whose results are of an older version."""
 
     def to_dict(self) -> dict[str, Any]:
         """The main numbers, for JSON."""
         summary = self.summary
         return {
             "rows": self.rows,
+            "older": self.older,
             "finished": self.finished,
             "cells": {"done": summary.done, "of": summary.cells, "of_all_rates": summary.runs},
             "compared": summary.compared,
@@ -112,6 +115,7 @@ def collect(store: Store) -> Report:
         settings=tuple(settings(cells, others)),
         times=times(rows),
         damaged=tuple({each.key: each for each in damaged}.values()),
+        older=sum(row.task.older is not None for row in rows),
     )
 
 

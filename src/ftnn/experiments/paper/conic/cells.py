@@ -44,7 +44,7 @@ def conic_cells(problems: Sequence[str] = tuple(PROBLEMS), seeds: Sequence[int] 
 
 class ConicTask(Task[ConicCell]):
     kind = "conic"
-    results = 1
+    results = 2
     cell_type = ConicCell
 
     @property

@@ -164,7 +164,7 @@ class Layerwise(Stage):
     """Layer-wise training of the last hidden layer of its cell."""
 
     kind = "lwt"
-    results = 2
+    results = 3
     ends_cell = False
 
     @property
@@ -181,7 +181,8 @@ class FineTuning(Stage):
     """Fine-tuning of all layers, the last stage of a cell."""
 
     kind = "ft"
-    results = 3
+    results = 4
+    results_in_0_1 = 2
 
     @property
     def before(self) -> Layerwise:

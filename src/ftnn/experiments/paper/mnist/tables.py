@@ -27,11 +27,11 @@ SETTING_COLUMNS = ("data", "lwt_epochs", "ft_epochs", "width", "batch_size")
 """Further columns of the table `other`; in the other tables, these settings are the paper's."""
 
 
-def _lines(name: str, rows: Iterable[Row], epochs: Callable[[], Epochs]) -> Iterator[list[Any]]:
+def _lines(name: str, rows: Iterable[Row], epochs: Callable[[], Epochs]) -> Iterator[tuple[Row, list[Any]]]:
     chosen = [(cell, row) for cell, row in rows_of(FineTuning, rows) if _table_of(cell) == name]
     for cell, row in sorted(chosen, key=_place):
         lwt, ft = (None, None) if row.failed else (row.lwt_accuracy, row.ft_accuracy)
-        yield [
+        values = [
             cell.hidden_layers,
             cell.function,
             cell.activation,
@@ -44,6 +44,7 @@ def _lines(name: str, rows: Iterable[Row], epochs: Callable[[], Epochs]) -> Iter
             row.digest,
             *(_settings(cell) if name == "other" else ()),
         ]
+        yield row, values
 
 
 def _place(chosen: tuple[Cell, Row]) -> tuple[Any, ...]:
@@ -87,6 +88,7 @@ def _row(line: Line) -> Row:
     ).task()
     return imported(
         task,
+        line,
         lwt_accuracy=line.number_or_none("lwt_accuracy"),
         ft_accuracy=line.number_or_none("ft_accuracy"),
         failed=values["failed"] or None,
