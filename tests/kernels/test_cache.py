@@ -117,7 +117,11 @@ def test_every_variant_of_a_formula_has_its_own_cache_key():
     narrow, wide, double = Target("float32", 8), Target("float32", 16), Target("float64", 8)
     texts = [forward(program, target) for target in (narrow, wide, double)]
     for x, p, update in ((1, 0, 0), (0, 1, 0), (1, 1, 0), (0, 1, 1), (1, 1, 1)):
-        options: dict[str, Any] = {"by_x": bool(x), "by_parameters": bool(p), "update": SGD if update else None}
+        options: dict[str, Any] = {
+            "by_x": bool(x),
+            "by_parameters": bool(p),
+            "update": SGD if update else None,
+        }
         texts.append(backward(program, narrow, **options))
     assert len({compiler._key(t) for t in texts}) == len(texts) == 8
 
