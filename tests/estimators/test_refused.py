@@ -191,7 +191,7 @@ def test_tensors_are_converted_or_refused(make: Any):
     model = make().fit(torch.from_numpy(X).requires_grad_(), torch.from_numpy(Y))
     assert all(map(np.array_equal, parameters_of(model), parameters_of(make().fit(X, Y))))
     for x in (torch.ones(20, 3).to_sparse(), torch.ones(20, 3, device="meta"), torch.ones(20, 3).to_mkldnn()):
-        with pytest.raises(DataError, match="X cannot be made into an array of numbers"):
+        with pytest.raises(DataError, match="X cannot be converted to an array of numbers"):
             make().fit(x, Y)
 
 

@@ -106,11 +106,11 @@ POSITION = {"stage": 0, "epochs": 1, "rate": 0.25, "loss": 0.9, "finished": Fals
 EPOCH = {"stage": "lwt", "layer": 1, "epoch": 1, "rate": 0.2, "loss": 0.9, "train_accuracy": None,
          "test_accuracy": None, "test_loss": None, "seconds": 0.1, "undone": False}  # fmt: skip
 CHANGES: list[tuple[Change, str]] = [
-    (drop("format"), "not a checkpoint of ftnn"),
-    (put(format="ftnn"), "not a checkpoint of ftnn"),
-    (drop("version"), "not a checkpoint of ftnn"),
-    (put(version="two"), "not a checkpoint of ftnn"),
-    (put(version="-1"), "not a checkpoint of ftnn"),
+    (drop("format"), "not an ftnn checkpoint"),
+    (put(format="ftnn"), "not an ftnn checkpoint"),
+    (drop("version"), "not an ftnn checkpoint"),
+    (put(version="two"), "not an ftnn checkpoint"),
+    (put(version="-1"), "not an ftnn checkpoint"),
     (put(version="99"), "by a newer ftnn"),
     (drop("identity"), "the identity in .* is not JSON"),
     (put(identity="[]"), "the identity in .*expected dict"),
@@ -134,7 +134,7 @@ CHANGES: list[tuple[Change, str]] = [
     (put(history={"epochs": [EPOCH | {"stage": "fit"}]}), r"\.stage is 'fit'; expected"),
     (put(history={"epochs": [EPOCH | {"loss": None}]}), r"\.loss is None; expected float"),
     (put(history={"failed": 1}), r"\.failed is 1; expected str"),
-    (tensor("theta", torch.zeros(1)), "a tensor 'theta', which belongs to nothing"),
+    (tensor("theta", torch.zeros(1)), "an unexpected tensor 'theta'"),
 ]
 
 
@@ -149,7 +149,7 @@ def test_metadata_that_say_something_else_are_refused_even_with_a_digest_that_fi
 
 def test_a_bfloat16_tensor_is_refused_though_numpy_has_none(kept: Path):
     rewrite(kept, tensor("net/a", torch.zeros(3, 4, dtype=torch.bfloat16)), sign=True)
-    with pytest.raises(CheckpointError, match=r"'net/a' of torch\.bfloat16"):
+    with pytest.raises(CheckpointError, match=r"'net/a' of type torch\.bfloat16"):
         Checkpoint(kept, IDENTITY).load()
 
 
@@ -219,7 +219,7 @@ def test_a_flipped_bit_in_a_file_of_0_1_is_refused_or_goes_on_but_never_crashes(
 
 def test_a_digest_is_checked_wherever_there_is_one(kept: Path):
     rewrite(kept, put(version="1", configuration="c"), sign=False)
-    with pytest.raises(CheckpointError, match="digest does not fit"):
+    with pytest.raises(CheckpointError, match="digest does not match"):
         Checkpoint(kept, IDENTITY, lambda: "c").load()
 
 

@@ -84,7 +84,7 @@ def test_gamma_means_the_papers_training_and_learning_rate_the_direct_one():
     stages = {record.stage for record in fit(network(), x, y, gamma=-2, epochs=1).epochs}
     assert stages == {"lwt", "ft"}
     assert {record.stage for record in fit(network(), x, y, epochs=1).epochs} == {"direct"}
-    with pytest.raises(FtnnError, match="give one of them"):
+    with pytest.raises(FtnnError, match="set only one of them"):
         fit(network(), x, y, gamma=-2, learning_rate=0.1)
 
 
@@ -95,7 +95,7 @@ def test_gamma_means_the_papers_training_and_learning_rate_the_direct_one():
         ("x*p", "a formula in x; 'p' is unknown"),
         ("log(x)", "must be finite at -1, 0 and 1"),
         ("x +", "not a formula"),
-        (["relu"], "1 activations were given for 2 hidden layers"),
+        (["relu"], "got 1 activations for 2 hidden layers"),
         (["relu", 3], "expected an activation"),
         (3, "expected an activation"),
     ],

@@ -93,14 +93,14 @@ def test_real_numbers(name: str, given: Any):
         ({"progress": 5}, "progress=5 must be True, False"),
         ({"net": nn.Linear(5, 3)}, "expected a Network or Sequential, got Linear"),
         ({"net": None}, "got None"),
-        ({"net": network().to("meta")}, "device meta"),
+        ({"net": network().to("meta")}, "meta device"),
         ({"optimizer": 5}, "optimizer=5 is unknown; expected one of sgd, momentum"),
         ({"optimizer": lambda p: None}, "it made None"),
         ({"optimizer": lambda p: 1 / 0}, "failed to make an optimizer: division by zero"),
         ({"optimizer": partial(optim.Adam, lr=-1)}, "failed to make an optimizer: Invalid learning rate"),
         ({"optimizer": optim.LBFGS}, "LBFGS evaluates the loss itself"),
         ({"optimizer": optim.SparseAdam}, "SparseAdam failed to make a step"),
-        ({"optimizer": lambda p: optim.SGD([nn.Parameter(torch.ones(1))])}, "parameters it was not given"),
+        ({"optimizer": lambda p: optim.SGD([nn.Parameter(torch.ones(1))])}, "parameters that it was not given"),
     ],
 )  # fmt: skip
 def test_each_is_quoted_with_what_was_expected(given: dict[str, Any], told: str):
@@ -120,7 +120,7 @@ def test_a_bfloat16_network_is_refused():
     ("given", "error", "told"),
     [
         ({"test": (X[:0], Y[:0])}, DataError, "the test x has no samples"),
-        ({"test": ([], [])}, ShapeError, "the test x must have the shape"),
+        ({"test": ([], [])}, ShapeError, "the test x has shape .*; expected .samples, 5"),
         ({"test": (X, Y[:0])}, ShapeError, "the test y has 0 rows for 20 samples"),
         ({"test": X}, DataError, r"must be a pair \(x, y\)"),
         ({"test": 5}, DataError, r"test=5 must be a pair \(x, y\)"),
@@ -130,20 +130,20 @@ def test_a_bfloat16_network_is_refused():
         ({"x": list(MASKED)}, DataError, "x has masked entries"),
         ({"y": np.ma.masked_array(Y, Y == 1)}, DataError, "y has masked entries"),
         ({"sample_weight": np.ma.masked_array(np.ones(20), Y == 1)}, DataError, "sample_weight has masked"),
-        ({"x": [[1, 2], [3]]}, DataError, "x cannot be made into an array of numbers"),
-        ({"x": torch.ones(20, 5).to_sparse()}, DataError, "x cannot be made into an array of numbers"),
-        ({"x": torch.ones(20, 5, device="meta")}, DataError, "x cannot be made into an array of numbers"),
-        ({"x": torch.ones(20, 5).to_mkldnn()}, DataError, "x cannot be made into an array of numbers"),
-        ({"x": X * 1e39}, DataError, r"x has a -?[0-9.e+]+, which float32 cannot hold in row 0"),
+        ({"x": [[1, 2], [3]]}, DataError, "x cannot be converted to an array of numbers"),
+        ({"x": torch.ones(20, 5).to_sparse()}, DataError, "x cannot be converted to an array of numbers"),
+        ({"x": torch.ones(20, 5, device="meta")}, DataError, "x cannot be converted to an array of numbers"),
+        ({"x": torch.ones(20, 5).to_mkldnn()}, DataError, "x cannot be converted to an array of numbers"),
+        ({"x": X * 1e39}, DataError, r"x has -?[0-9.e+]+ \(too large for float32\) in row 0"),
         ({"y": 5}, ShapeError, "y has no rows for 20 samples"),
-        ({"y": np.ones((20, 3, 1))}, ShapeError, r"y has the shape \(20, 3, 1\)"),
+        ({"y": np.ones((20, 3, 1))}, ShapeError, r"y has shape \(20, 3, 1\)"),
         (
             {"sample_weight": np.ones(19)},
             ShapeError,
-            r"sample_weight has the shape \(19,\); expected",
+            r"sample_weight has shape \(19,\); expected",
         ),
         ({"sample_weight": -np.ones(20)}, DataError, "sample_weight has -1"),
-        ({"sample_weight": np.full(20, 1e39)}, DataError, "sample_weight has a 1e"),
+        ({"sample_weight": np.full(20, 1e39)}, DataError, "sample_weight has 1e"),
     ],
 )
 def test_data(given: dict[str, Any], error: type[FtnnError], told: str):
@@ -195,7 +195,7 @@ def test_initialise_refuses_the_same(seed: Any):
     with pytest.raises(FtnnError, match="seed="):
         initialise(network(), seed)
     wrong: Any = nn.Linear(2, 2)
-    with pytest.raises(FtnnError, match="not Linear"):
+    with pytest.raises(FtnnError, match="got Linear"):
         initialise(wrong, 0)
 
 

@@ -74,9 +74,9 @@ def test_an_iterable_without_a_length_trains_with_a_constant_rate():
         (batches(), {"checkpoint": "c"}, "checkpoint cannot be used with an iterable"),
         (batches(), {"gamma": -2}, "layerwise.* cannot be used with an iterable"),
         (batches(), {"sample_weight": np.ones(150)}, "sample_weight cannot be used"),
-        (list(reversed(batches())), {}, "a mini-batch has 16 samples; the first had 6"),
+        (list(reversed(batches())), {}, "a mini-batch has 16 samples; expected at most 6"),
         ([(X[:9], Y[:8])], {}, "8 rows for 9 samples"),
-        ([(X[:9, :3], Y[:9])], {}, r"must have the shape \(samples, 5\)"),
+        ([(X[:9, :3], Y[:9])], {}, r"has shape \(9, 3\); expected \(samples, 5\)"),
     ],
 )
 def test_what_cannot_be_streamed_is_refused(data: Any, settings: dict[str, Any], message: str):

@@ -1,4 +1,4 @@
-"""Workloads that train networks on MNIST: steps of SGD and Adam, a PyTorch loop, a large model, the start."""
+"""Workloads that train on MNIST: SGD and Adam steps, a PyTorch loop, a large model, a cold start."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def torch_loop(
 
 
 def fused_adam(parameters: Any) -> torch.optim.Optimizer:
-    """The fastest that torch has."""
+    """The fastest Adam in torch."""
     return torch.optim.Adam(parameters, lr=1e-3, fused=True)
 
 
@@ -108,7 +108,7 @@ def compiled_epoch(
         at = data.start(first, steps, batch)
         steps_done = network.train(inputs, targets, data.order[at : at + steps * batch], rate=rate, clip=CLIP)
         if not steps_done.finite:  # an epoch that stopped early would look fast
-            raise FtnnError("the loss was not finite while it was measured")
+            raise FtnnError("the loss was not finite during the measurement")
 
     return burst
 
@@ -209,17 +209,17 @@ def large_rows(
         first, second = (layer(n, m) for n, m in pairwise(widths))
         return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Linear(size.width, CLASSES))
 
-    def ours() -> Burst:
+    def ftnn_burst() -> Burst:
         return compiled_epoch(
             model(lambda n, m: Transfer(n, m, function)), data, size.batch, "adam", ADAM_RATE
         )
 
     with threads(1):
-        alone = ours()
+        on_one_thread = ftnn_burst()
     with threads(None):
         bursts = {
-            FTNN: ours(),
-            ONE_THREAD: alone,
+            FTNN: ftnn_burst(),
+            ONE_THREAD: on_one_thread,
             MLP: torch_loop(model(nn.Linear), data, size.batch, fused_adam),
         }
         timings = measure(bursts, effort)
@@ -245,7 +245,7 @@ print(time.perf_counter() - start)
 def start_rows(
     function: str, effort: Effort, systems: Systems, size: None = None, data: Data | None = None
 ) -> Iterator[Row]:
-    """Rows of workload "start", with an empty kernel cache and with a full one."""
+    """Rows of workload "start", with an empty and a warm kernel cache."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "FTNN_CACHE": folder}
         for system in (FTNN, WARM):

@@ -1,4 +1,4 @@
-"""Activations: names, or formulas in x, with the slopes that training takes."""
+"""Activations: names or formulas in x, with the slopes that training uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ftnn.formula._parse import error_in, parse
 from ftnn.kernels import evaluate
 
 Activation = Literal["logistic", "relu", "tanh"]
-"""The paper's."""
+"""The activations of the paper."""
 _TORCH: dict[str, Callable[[Tensor], Tensor]] = {
     "logistic": torch.sigmoid,
     "relu": torch.relu,
@@ -76,16 +76,16 @@ def _read(activation: str) -> ActivationFormula:
 
 
 def activations_for(activation: str | Sequence[str], layers: int) -> tuple[str, ...]:
-    """One activation per layer, from one for all or a sequence; each is checked."""
-    each = [activation] * layers if isinstance(activation, str) else activation
+    """One checked activation per layer, from a single one or a sequence."""
+    sequence = [activation] * layers if isinstance(activation, str) else activation
     try:
-        names = tuple(each)
+        names = tuple(sequence)
     except TypeError:
         raise FtnnError(
             f"expected an activation, or a sequence with one for each layer, got {activation!r}"
         ) from None
     if len(names) != layers:
-        raise ShapeError(f"{len(names)} activations were given for {layers} hidden layers")
+        raise ShapeError(f"got {len(names)} activations for {layers} hidden layers")
     for name in (activation,) if isinstance(activation, str) else names:
         activation_formula(name)
     return names

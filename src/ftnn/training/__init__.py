@@ -1,4 +1,4 @@
-"""Training: direct, or layer-wise and fine-tuned; resumable."""
+"""Resumable training: direct, or layer-wise with fine-tuning."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Runs kept on disk, so that one that was cut off goes on with the same result."""
+"""Checkpoints: an interrupted run resumes from one with the same result."""
 
 from __future__ import annotations
 
@@ -25,112 +25,113 @@ from ftnn.training._problem import Array
 
 FORMAT = "ftnn checkpoint"
 VERSION = 2
-"""2 has a digest, and says what the run is; 1, of ftnn 0.1, has neither."""
+"""Version 2 has a digest and the run's identity; version 1, from ftnn 0.1, has neither."""
 MOST_SHOWN = 5
-"""Differences between two runs, in an error."""
+"""The most differences between two runs that an error lists."""
 SECONDS_BETWEEN = 5.0
-"""Epochs can be short: a checkpoint is written at most this often, and at the end of each stage."""
+"""Epochs can be short: checkpoints are written at most this often, and at the end of each stage."""
 
 
 class CheckpointError(FtnnError):
-    """A checkpoint that cannot be read, written or used for this run."""
+    """The checkpoint cannot be read, written or used for this run."""
 
 
 @dataclass
 class Position:
-    """How far a run is."""
+    """How far a run has got."""
 
     stage: int = 0
     epochs: int = 0
-    """Done in this stage."""
+    """The number of epochs done in this stage."""
     rate: float | None = None
-    """Of the next epoch; None for the stage's first."""
+    """The learning rate of the next epoch; None for the stage's first."""
     loss: float | None = None
-    """Of this stage's last epoch that was kept; None before its first."""
+    """The loss of the stage's last epoch that was not undone; None before the first."""
     finished: bool = False
 
 
 @dataclass
 class State:
-    """All that is needed to go on."""
+    """Everything needed to resume a run."""
 
     position: Position = field(default_factory=Position)
     history: History = field(default_factory=History)
     net: dict[str, Array] = field(default_factory=dict[str, Array])
-    """The network's parameters as they were when the stage began, or at the end."""
+    """The network's parameters when the stage began, or when the run ended."""
     engine: dict[str, Array] = field(default_factory=dict[str, Array])
-    """What the stage has changed since."""
+    """The arrays that the stage has changed since."""
 
 
 def check_like(arrays: Mapping[str, Array], own: Mapping[str, Array]) -> None:
-    """Refuse arrays of a checkpoint that are not like a run's own in name, shape or dtype."""
+    """Refuse a checkpoint's arrays unless their names, shapes and dtypes match the run's own."""
     for name in sorted({*arrays, *own}):
-        kept, expected = (
+        saved, expected = (
             "missing" if array is None else f"{array.dtype} {array.shape}"
             for array in (arrays.get(name), own.get(name))
         )
-        if kept != expected:
-            raise CheckpointError(f"the checkpoint's array {name!r} is {kept}; expected {expected}")
+        if saved != expected:
+            raise CheckpointError(f"the checkpoint's array {name!r} is {saved}; expected {expected}")
 
 
 class Keeper(Protocol):
-    """Where a run is kept."""
+    """Stores the state of a run."""
 
     def load(self) -> State | None:
-        """What was kept, or None."""
+        """The stored state, or None."""
         ...
 
     def keep(self, state: State, *, now: bool) -> None:
-        """Take the state of an epoch's end; `now`: of a stage's end, or of the run's."""
+        """Store the state after an epoch. `now`: store it at once, as a stage or the run has ended."""
         ...
 
     def flush(self) -> None:
-        """Let nothing be lost that was taken."""
+        """Store anything still pending."""
         ...
 
 
 class Checkpoint:
-    """A file that a run is kept in.
+    """A file that stores the state of a run.
 
     **Arguments:**
 
-    - `path`: the file; None keeps nothing.
-    - `identity`: everything that decides the run's result, as JSON. A run with another one is not resumed.
-    - `identity_in_0_1`: what files of ftnn 0.1 have in its place, a hash that does not cover optimizers.
+    - `path`: the file; None to store nothing.
+    - `identity`: everything that determines the run's result, as JSON. Only a run with the same identity
+        can resume from the file.
+    - `identity_in_0_1`: the hash that files from ftnn 0.1 have instead; it does not cover optimizers.
     """
 
     def __init__(
         self, path: Path | None, identity: Mapping[str, Any], identity_in_0_1: Callable[[], str] = lambda: ""
     ):
         self.path = path
-        # As it comes back from a file: tuples are lists there.
+        # As read back from a file: tuples become lists.
         self._identity: dict[str, Any] = json.loads(json.dumps(identity))
         self._identity_in_0_1 = identity_in_0_1
         self._last = 0.0
         self._unwritten: State | None = None
 
     def load(self) -> State | None:
-        """What was kept, or None. Raises where the file is damaged, or of another run."""
+        """The stored state, or None. Raises if the file is damaged or belongs to another run."""
         if self.path is None or not self.path.exists():
             return None
         try:
             return self._load(self.path)
         except FtnnError as error:
-            raise CheckpointError(f"{error}. Name another file, or remove it to start over.") from error
+            raise CheckpointError(f"{error}. Choose another file, or remove it to start over.") from error
 
     def _load(self, path: Path) -> State:
         metadata, tensors = read(path, CheckpointError, "checkpoint")
         version = metadata.get("version", "")
         if metadata.get("format") != FORMAT or not re.fullmatch("[1-9][0-9]{0,8}", version):
-            raise CheckpointError(f"{path} is not a checkpoint of ftnn")
+            raise CheckpointError(f"{path} is not an ftnn checkpoint")
         if int(version) > VERSION:
             raise CheckpointError(
-                f"{path} was written by a newer ftnn; this one reads checkpoints of versions up to {VERSION}"
+                f"{path} was written by a newer ftnn; this ftnn reads checkpoints up to version {VERSION}"
             )
-        # Files of 0.1 have none; any other without one has lost it.
+        # Files from 0.1 have no digest; in any other file, a missing digest means damage.
         has_digest = int(version) > 1 or "digest" in metadata
         if has_digest and metadata.get("digest") != _digest(metadata, tensors):
-            raise CheckpointError(f"{path} is damaged: its digest does not fit its content")
+            raise CheckpointError(f"{path} is damaged: its digest does not match its content")
         if int(version) == 1:
             self._compare_with_0_1(path, metadata.get("configuration", ""))
         else:
@@ -139,11 +140,13 @@ class Checkpoint:
         for name, tensor in tensors.items():
             kind, _, rest = name.partition("/")
             if kind not in parts:
-                raise CheckpointError(f"{path} has a tensor {name!r}, which belongs to nothing")
+                raise CheckpointError(f"{path} has an unexpected tensor {name!r}")
             try:
                 parts[kind][rest] = tensor.numpy()
-            except TypeError as error:  # bfloat16, say
-                raise CheckpointError(f"{path} has a tensor {name!r} of {tensor.dtype}: {error}") from error
+            except TypeError as error:  # such as bfloat16
+                raise CheckpointError(
+                    f"{path} has a tensor {name!r} of type {tensor.dtype}: {error}"
+                ) from error
         position = from_json(Position, metadata.get("position", ""), f"the position in {path}")
         history = from_json(History, metadata.get("history", ""), f"the history in {path}")
         return State(position, history, parts["net"], parts["engine"])
@@ -152,27 +155,25 @@ class Checkpoint:
         different = list(differences(identity, self._identity))
         if different:
             rest = f"; and {len(different) - MOST_SHOWN} more" if len(different) > MOST_SHOWN else ""
-            raise CheckpointError(
-                f"{path} is the checkpoint of another run: {'; '.join(different[:MOST_SHOWN])}{rest}"
-            )
+            raise CheckpointError(f"{path} belongs to another run: {'; '.join(different[:MOST_SHOWN])}{rest}")
 
     def _compare_with_0_1(self, path: Path, identity: str) -> None:
         if identity != self._identity_in_0_1():
             raise CheckpointError(
-                f"{path} is the checkpoint of another run: its settings, network, data or first parameters "
-                "differ. It is of ftnn 0.1, which did not record which of them"
+                f"{path} belongs to another run: its settings, network, data or initial "
+                "parameters differ. ftnn 0.1 wrote it and did not record them separately"
             )
         if self._identity.get("engine") == "torch":
             now = self._identity.get("optimizer")
             warnings.warn(
-                f"{path} is a checkpoint of ftnn 0.1, which did not record the optimizer. This run goes on "
-                f"with {'plain SGD' if now is None else quoted(now)}: make sure that it is the same one",
+                f"{path} was written by ftnn 0.1, which did not record the optimizer. This run continues "
+                f"with {'plain SGD' if now is None else quoted(now)}: make sure that this is the same one",
                 UserWarning,
                 stacklevel=2,
             )
 
     def keep(self, state: State, *, now: bool) -> None:
-        """Write the state, unless the last one is too recent and nothing asks for it now."""
+        """Write the state if `now`, or if the last write is long enough ago; else leave it pending."""
         if self.path is None:
             return
         self._unwritten = state
@@ -180,7 +181,7 @@ class Checkpoint:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is still unwritten."""
+        """Write the pending state, if any."""
         if self.path is None or self._unwritten is None:
             return
         state, self._unwritten = self._unwritten, None
@@ -201,13 +202,13 @@ class Checkpoint:
 
 
 def _digest(metadata: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> str:
-    """Of all that a checkpoint holds, but for the digest itself."""
+    """The digest of everything in a checkpoint except the digest itself."""
     text = json.dumps({name: value for name, value in metadata.items() if name != "digest"}, sort_keys=True)
     return digest(text, tensors)
 
 
 def differences(before: Any, now: Any, name: str = "") -> Iterator[str]:
-    """What differs between two JSON values, each with its name and both values."""
+    """The differences between two JSON values, each with its name and both values."""
     if isinstance(before, dict) and isinstance(now, dict):
         for key in {**before, **now}:
             yield from differences(before.get(key), now.get(key), f"{name}.{key}" if name else key)

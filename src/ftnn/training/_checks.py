@@ -1,4 +1,4 @@
-"""Arguments checked by name: an error quotes what was given and says what was expected."""
+"""Argument checks: errors name the argument, quote its value and say what was expected."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 from ftnn.errors import FtnnError
 
 MOST_LAYERS, MOST_UNITS = 10_000, 1_000_000
-"""Of a network that is asked for by numbers: on the command line, or in a file."""
+"""Limits for a network whose sizes come from the command line or a file."""
 
 _short = reprlib.Repr()
 _short.maxother = _short.maxstring = 80
 
 
 def quoted(value: Any) -> str:
-    """A value for an error message: on one line, and never long."""
+    """A value as quoted in an error message: short, and on one line."""
     return " ".join(_short.repr(value).split())
 
 
 def whole(name: str, value: Any, *, least: int) -> int:
-    """A whole number: Python's or NumPy's, but neither a truth value nor a float."""
+    """A whole number, Python's or NumPy's; booleans and floats are refused."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise FtnnError(f"{name}={quoted(value)} must be a whole number of {least} or more")
     return int(value)
@@ -35,10 +35,10 @@ def real(
     expected: str = "a finite number",
     allowed: Callable[[float], bool] = math.isfinite,
 ) -> float:
-    """A number that is `allowed`, as a float; an int that a float holds exactly stays one."""
+    """A number that is `allowed`, as a float; an int that a float represents exactly stays an int."""
     try:
         fits = not isinstance(value, bool) and isinstance(value, Real) and allowed(float(value))
-    except OverflowError:  # an int beyond every float
+    except OverflowError:  # an int too large for a float
         fits = False
     if not fits:
         raise FtnnError(f"{name}={quoted(value)} must be {expected}")
@@ -55,7 +55,7 @@ def callables(name: str, value: Any) -> tuple[Any, ...]:
     """A sequence of functions, as a tuple."""
     try:
         functions = tuple(value)
-    except Exception:  # of a stranger's type, iterating may raise anything
+    except Exception:  # iterating over an unknown type may raise anything
         functions = (None,)
     if not all(map(callable, functions)):
         raise FtnnError(f"{name}={quoted(value)} must be a sequence of callables, such as [{name[:-1]}]")
@@ -63,10 +63,10 @@ def callables(name: str, value: Any) -> tuple[Any, ...]:
 
 
 def check_sizes(layers: int, width: int) -> None:
-    """Refuse numbers of hidden layers, and of units in each, that no machine could hold."""
-    for what, value, most in (
+    """Refuse absurd numbers of hidden layers, or of units per layer."""
+    for name, value, most in (
         ("hidden layers", layers, MOST_LAYERS),
         ("units in a layer", width, MOST_UNITS),
     ):
         if not 1 <= value <= most:
-            raise FtnnError(f"{value} {what}: expected 1 or more, and at most {most:,}")
+            raise FtnnError(f"{value} {name}: expected 1 or more, and at most {most:,}")

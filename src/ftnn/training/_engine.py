@@ -1,4 +1,4 @@
-"""What trains the layers of a stage. There are two engines, with one result: compiled code and autograd."""
+"""Engines train the layers of a stage: one in compiled code, one by autograd, with the same results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Snapshot = dict[str, Array]
 
 
 class Steps(Protocol):
-    """What some mini-batches did."""
+    """The outcome of some mini-batches."""
 
     @property
     def losses(self) -> Array: ...
@@ -23,29 +23,29 @@ class Steps(Protocol):
 
 
 class Engine(Protocol):
-    """Some hidden layers and the linear one above them, being trained on a problem."""
+    """Trains some hidden layers, and the linear layer above them, on a problem."""
 
     def epoch(self, order: Array, rates: Array, data: Problem | None = None) -> Iterator[Steps]:
-        """Run over samples in this order, with a learning rate for each mini-batch.
+        """Train on samples in this order, with a learning rate for each mini-batch.
 
-        In chunks of a fraction of a second. The samples are the problem's, unless there are other `data`.
+        Yields chunks of a fraction of a second. The samples are those of `data`, or of the problem if None.
         """
         ...
 
     def outputs(self, x: Array) -> Array:
-        """What the linear layer gives, (samples, out)."""
+        """The outputs of the linear layer, (samples, out)."""
         ...
 
     def hidden(self, x: Array) -> Array:
-        """What the last hidden layer gives after its activation, (samples, width)."""
+        """The outputs of the last hidden layer after its activation, (samples, width)."""
         ...
 
     def snapshot(self) -> Snapshot:
-        """A copy of all that an epoch changes."""
+        """A copy of everything that an epoch changes."""
         ...
 
     def restore(self, snapshot: Snapshot) -> None: ...
 
     def write_back(self) -> None:
-        """Bring the modules up to date."""
+        """Copy the trained parameters back into the modules."""
         ...

@@ -1,4 +1,4 @@
-"""Which engine trains: the compiled one where it can do what is asked."""
+"""The choice of engine: the compiled one whenever it supports the task."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from ftnn.training._problem import Problem
 from ftnn.training._settings import Settings
 
 _LOG = logging.getLogger("ftnn")
-_told: set[str] = set()
+_logged_reasons: set[str] = set()
 
 
 def choose(name: EngineName, module: nn.Module, optimizer: MakeOptimizer | None) -> str:
-    """The name of the engine to take."""
+    """The name of the engine to use."""
     one_of("engine", name, get_args(EngineName))
     reason = _why_not_compiled(module, optimizer)
     if name == "compiled" and reason:
-        raise FtnnError(f'engine="compiled" cannot be used: {reason}; engine="torch" can')
-    if name == "auto" and reason.startswith("no compiled form") and reason not in _told:
-        _told.add(reason)
+        raise FtnnError(f'engine="compiled" cannot be used: {reason}; use engine="torch"')
+    if name == "auto" and reason.startswith("no compiled form") and reason not in _logged_reasons:
+        _logged_reasons.add(reason)
         _LOG.info("%s; training with PyTorch instead", reason)
     return "torch" if name == "torch" or reason else "compiled"
 
@@ -38,9 +38,9 @@ def choose(name: EngineName, module: nn.Module, optimizer: MakeOptimizer | None)
 def _why_not_compiled(module: nn.Module, optimizer: MakeOptimizer | None) -> str:
     parameters = list(module.parameters())
     if optimizer is not None:
-        return "it has update rules of its own, and a torch optimizer was given"
+        return "it does not support torch optimizers"
     if any(p.device.type != "cpu" or p.dtype not in (torch.float32, torch.float64) for p in parameters):
-        return "it computes float32 and float64 on the CPU"
+        return "it supports only float32 and float64 on the CPU"
     if not all(p.requires_grad for p in parameters):
         return "some parameters are frozen"
     if any(nn.utils.parametrize.is_parametrized(part) for part in module.modules()):
@@ -60,7 +60,7 @@ def make_engine(
     optimizer: MakeOptimizer | None = None,
     first_rate: float | None = None,
 ) -> Engine:
-    """`first_rate`: what the stage's learning rate begins with, even if the run is resumed at another."""
+    """`first_rate`: the learning rate at the start of the stage, even if the run resumes at another."""
     if name == "compiled":
         return CompiledEngine(module, problem, settings)
     return TorchEngine(module, problem, settings, optimizer, first_rate)

@@ -1,4 +1,4 @@
-"""Training in which all of an epoch is compiled code."""
+"""Training whose epochs run entirely in compiled code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ftnn.training.compiled.network import CompiledNetwork
 
 
 class CompiledEngine:
-    """Any update rule, on the CPU."""
+    """Trains with any update rule, on the CPU."""
 
     def __init__(self, module: nn.Module, problem: Problem, settings: Settings):
         self._layers, self._problem, self._clip = lower(module), problem, settings.clip
@@ -47,7 +47,7 @@ class CompiledEngine:
         return self._network.predict(self._problem.samples(x), upto=len(self._layers) - 1)
 
     def _arrays(self) -> dict[str, Array]:
-        """All that an epoch changes, by name."""
+        """Everything that an epoch changes, by name."""
         return {
             f"{n}{name if name.startswith(' ') else f'.{name}'}": array
             for n, layer in enumerate(self._network.layers)

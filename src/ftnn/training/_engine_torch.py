@@ -1,4 +1,4 @@
-"""Training by autograd: any optimiser, any device."""
+"""Training by autograd, with any optimiser on any device."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TorchSteps:
 
 
 class TorchEngine:
-    """Slower than the compiled engine, and the oracle of it."""
+    """Slower than the compiled engine, which is tested against it."""
 
     chunk = 32
 
@@ -114,7 +114,7 @@ class TorchEngine:
                 state.copy_(value)
 
     def _scale_rates(self, rate: float) -> None:
-        """An optimiser keeps its own rates; a schedule of ours, which starts at `first_rate`, scales them."""
+        """Scale the optimiser's own rates by the schedule, which starts at `first_rate`."""
         assert self._optimizer is not None
         for group in self._optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])
@@ -134,7 +134,7 @@ class TorchEngine:
         return self._in_pieces(x, module[:-1])
 
     def _in_mode(self, *, training: bool) -> nn.Module:
-        """The module in training or evaluation mode, which dropout and normalisation tell apart."""
+        """The module in training or evaluation mode, which matters to dropout and normalisation."""
         return self._module if self._module.training == training else self._module.train(training)
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -150,7 +150,7 @@ class TorchEngine:
         for n, parameter in enumerate(self._parameters):
             for key, value in (self._optimizer.state[parameter] if self._optimizer else {}).items():
                 if not isinstance(value, Tensor):
-                    raise FtnnError(f"the optimizer's state {key!r} is not a tensor: it cannot be kept")
+                    raise FtnnError(f"the optimizer's state {key!r} is not a tensor, so it cannot be saved")
                 tensors[f"o{n}.{key}"] = value
         arrays = {name: tensor.cpu().numpy().copy() for name, tensor in tensors.items()}
         return arrays | self._step_count()
@@ -160,28 +160,28 @@ class TorchEngine:
 
     @torch.no_grad()
     def restore(self, snapshot: Snapshot) -> None:
-        own = self._tensors()
+        tensors = self._tensors()
         of_optimizer = {} if self._optimizer is None else self._optimizer_states(snapshot)
         check_like(
             {name: array for name, array in snapshot.items() if name not in of_optimizer},
-            {name: tensor.numpy(force=True) for name, tensor in own.items()} | self._step_count(),
+            {name: tensor.numpy(force=True) for name, tensor in tensors.items()} | self._step_count(),
         )
         self._count = int(snapshot["step"][0]) if "step" in snapshot else 0
-        for name, tensor in own.items():
+        for name, tensor in tensors.items():
             tensor.copy_(torch.from_numpy(snapshot[name]))
         if self._optimizer is not None:
             self._optimizer.state.clear()
             for name, (parameter, key) in of_optimizer.items():
-                # A count of steps stays where the optimiser keeps it, on the CPU.
+                # Step counts stay on the CPU, where optimisers keep them.
                 value = torch.from_numpy(snapshot[name].copy())
                 self._optimizer.state[parameter][key] = value.to(parameter.device) if value.dim() else value
 
     def _optimizer_states(self, snapshot: Snapshot) -> dict[str, tuple[nn.Parameter, str]]:
-        """Which entries are of the optimiser, and of which parameter and what they are."""
+        """The optimiser's entries in a snapshot, each with its parameter and the name of its state."""
         parts = {name: name[1:].partition(".") for name in snapshot if name.startswith("o")}
         parameters = {str(n): parameter for n, parameter in enumerate(self._parameters)}
         return {name: (parameters[n], key) for name, (n, _, key) in parts.items() if n in parameters and key}
 
     def write_back(self) -> None:
-        """The modules are what is trained; only their mode is put back."""
+        """Restore the module's mode; its parameters were trained in place."""
         self._in_mode(training=self._mode)

@@ -1,4 +1,4 @@
-"""`fit`: all layers at once; or, as in the paper, layer-wise supervised training and then fine-tuning."""
+"""`fit` trains all layers at once or, as in the paper, layer by layer and then fine-tunes them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def fit(
     fine_tuning_shift: float = 4,
     threshold: float = 1e-4,
 ) -> History:
-    """Train a network from the parameters that it has.
+    """Train a network from its current parameters.
 
     By default all layers learn at once, by Adam with a one-cycle schedule. With `gamma`, the network is
     trained as in the paper: layer by layer, then fine-tuned.
@@ -78,20 +78,20 @@ def fit(
     - `seed`: The seed of all random numbers: the orders of samples and the fresh output layers. To draw the
         hidden layers from it too, call [`ftnn.training.initialise`][] first.
     - `clip`: The largest size of each parameter's gradient, summed over the mini-batch; None: no limit.
-    - `checkpoint`: a file to keep the run in. If it exists, the run resumes from it; it is refused if
-        anything that decides the result differs, the optimizer and its settings included.
-    - `callbacks`: called after each epoch with its record and the network; True ends the stage. A checkpoint
-        does not know them: give a resumed run the same ones.
+    - `checkpoint`: a file to save the run's progress in. If it exists, the run resumes from it, unless
+        anything that affects the result has changed, such as the optimizer or its settings.
+    - `callbacks`: called after each epoch with its record and the network; True ends the stage.
+        Checkpoints do not record them: pass the same ones when you resume a run.
     - `solver`: direct: all layers at once. layerwise: one hidden layer after the other, then fine-tuning of
         all. joint: all at once, by plain SGD. With layerwise, a hidden layer learns under a fresh output
         layer, with the layers below it frozen; fine-tuning is Newbob+/Train.
     - `optimizer`: The update rule: adam, adamw, momentum, nesterov, rmsprop or sgd. Or a
-        [`ftnn.training.Rule`][] of your own, or a function that makes a torch optimizer of parameters.
+        [`ftnn.training.Rule`][] of your own, or a function that makes a torch optimizer from parameters.
     - `learning_rate`: The largest learning rate, instead of gamma. 1e-3 by default for the direct solver.
     - `schedule`: How the learning rate changes: constant, cosine, halving, one-cycle, warm-up or warm-up
-        cosine. Or a function from how much of a stage is done, 0 to 1, to a share of the learning rate.
-    - `test`: (x, y) to measure on after each epoch. Nothing is chosen by it. A sample for which the outputs
-        are not finite counts as wrong; if there is one at the end, the run has failed.
+        cosine. Or a function that maps the progress of a stage, 0 to 1, to a share of the learning rate.
+    - `test`: (x, y) to measure on after each epoch, which does not influence training. A sample whose
+        outputs are not finite counts as wrong; if there is one at the end, the run has failed.
     - `sample_weight`: (samples,).
     - `loss`: `"softmax"` (the default for integer labels), `"squared"` (the default for other targets),
         `"absolute"`, `"huber"`, `"logistic"` (targets of 0 and 1), or a formula in an output `y` and its
@@ -99,14 +99,14 @@ def fit(
     - `momentum`: The momentum of SGD.
     - `weight_decay`: The weight decay.
     - `clip_norm`: The largest norm of all gradients together, means over the mini-batch; None: no limit.
-    - `progress`: whether to show how it goes.
+    - `progress`: whether to show progress.
     - `fine_tuning_shift`: Fine-tuning begins with the rate 2^(γ - this).
     - `threshold`: The halving schedule halves the rate when the loss improves by less than this.
 
     Returns the history. Failure is a result, not an error: see `history.failed` and `history.advice`.
     """
     make_optimizer: Any = optimizer if callable(optimizer) and not isinstance(optimizer, Rule) else None
-    pair: Any = epochs  # a single number too, which `Settings` makes a pair
+    pair: Any = epochs  # `Settings` also takes a single number
     settings = Settings(
         gamma=gamma,
         epochs=pair,
@@ -134,8 +134,8 @@ def fit(
         raise FtnnError('solver="layerwise" trains an ftnn.nn.Network; for an nn.Sequential, use "direct"')
     path = None if checkpoint is None else as_path(checkpoint, CheckpointError)
     name = choose(engine, net, make_optimizer)
-    called = callables("callbacks", callbacks)
-    run = Run(net, problem, settings, name, make_optimizer, Checkpoint(None, {}), called)
+    functions = callables("callbacks", callbacks)
+    run = Run(net, problem, settings, name, make_optimizer, Checkpoint(None, {}), functions)
     if path is not None:
         run.checkpoint = Checkpoint(path, _identity(run), lambda: _identity_in_0_1(run))
     with reporter(progress, sum(stage.epochs for stage in run.stages)) as reports:
@@ -149,26 +149,28 @@ def fit(
 def _stream_settings(
     settings: Settings, batches: Any, size: int, batch_size: int | None, weights: Any, checkpoint: Any
 ) -> Settings:
-    """The settings for an iterable of mini-batches, which refuse what needs all samples at hand."""
-    refused = {
+    """The settings for an iterable of mini-batches; refuses those that need all samples at once."""
+    uses = {
         "batch_size": batch_size is not None,
         "sample_weight": weights is not None,
         "checkpoint": checkpoint is not None,
         'solver="layerwise"': settings.solver == "layerwise",
     }
-    for name, is_given in refused.items():
-        if is_given:
-            raise FtnnError(f"{name} cannot be used with an iterable of mini-batches; give arrays x and y")
+    for name, is_used in uses.items():
+        if is_used:
+            raise FtnnError(
+                f"{name} cannot be used with an iterable of mini-batches; pass arrays x and y instead"
+            )
     if settings.schedule not in ("constant", HALVING) and count_of(batches) is None:
         raise FtnnError(
-            f"schedule={settings.schedule!r} needs to know how many mini-batches there are; give an iterable "
-            'with a length, or schedule="constant"'
+            f"schedule={settings.schedule!r} needs to know how many mini-batches there are; pass an iterable "
+            'with a length, or use schedule="constant"'
         )
     return replace(settings, batch_size=size, momentum=0.0)
 
 
 def _identity(run: Run) -> dict[str, Any]:
-    """What must be the same for a run to go on: all that decides its result, but for callbacks."""
+    """Everything that determines a run's result, except callbacks: a resumed run must match it."""
     return {
         **run.settings.describe(),
         "engine": run.engine,
@@ -183,7 +185,7 @@ def _identity(run: Run) -> dict[str, Any]:
 def _describe(net: nn.Module) -> Any:
     try:
         return describe(net)
-    except FtnnError:  # a module that model files cannot hold can be trained all the same
+    except FtnnError:  # model files do not support every module that can be trained
         return str(net)
 
 

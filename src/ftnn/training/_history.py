@@ -1,4 +1,4 @@
-"""What a run did, as plain data."""
+"""The record of a run, as plain data."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ StageName = Literal["lwt", "ft", "joint", "direct"]
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One epoch. Accuracies are in percent; they are None where there is nothing to measure them on."""
+    """One epoch. Accuracies are in percent, and None if there is nothing to measure them on."""
 
     stage: StageName
     layer: int
-    """Which hidden layer layer-wise training is at, from 1; 0 where all are trained."""
+    """The hidden layer that layer-wise training is at, from 1; 0 if all are trained."""
     epoch: int
     """From 1, in its stage and layer."""
     rate: float
@@ -31,7 +31,7 @@ class Epoch:
     test_loss: float | None
     seconds: float
     undone: bool = False
-    """Whether fine-tuning took this epoch back: the loss had grown, or never fell below where it began."""
+    """Whether fine-tuning undid this epoch: the loss grew, or never fell below its starting point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Pass:
 
 @dataclass
 class History:
-    """All epochs of a run, and how it ended."""
+    """The epochs of a run, and how it ended."""
 
     epochs: list[Epoch] = field(default_factory=list)
     failed: str | None = None
@@ -63,42 +63,42 @@ class History:
 
     @property
     def ft_accuracy(self) -> float | None:
-        """The test accuracy after the last epoch that fine-tuning kept: what the network ends with."""
+        """The network's final test accuracy: after the last epoch that fine-tuning did not undo."""
         return self._last("lwt", "joint", "ft")
 
     def _last(self, *stages: str) -> float | None:
-        kept = [e.test_accuracy for e in self.epochs if e.stage in stages and not e.undone]
-        return kept[-1] if kept else None
+        accuracies = [e.test_accuracy for e in self.epochs if e.stage in stages and not e.undone]
+        return accuracies[-1] if accuracies else None
 
     @property
     def accuracy(self) -> float | None:
-        """The test accuracy that the network ends with, however it was trained."""
+        """The network's final test accuracy, however it was trained."""
         return self._last("lwt", "joint", "ft", "direct")
 
     @property
     def loss(self) -> float | None:
-        """The training loss of the last epoch that was kept."""
-        kept = [epoch.loss for epoch in self.epochs if not epoch.undone]
-        return kept[-1] if kept else None
+        """The training loss of the last epoch that was not undone."""
+        losses = [epoch.loss for epoch in self.epochs if not epoch.undone]
+        return losses[-1] if losses else None
 
     @property
     def seconds(self) -> float:
-        """How long the epochs took together."""
+        """The total time of all epochs."""
         return sum(epoch.seconds for epoch in self.epochs)
 
     def to_json(self) -> str:
-        """One JSON document; `from_json` reads it."""
+        """The history as JSON, which `from_json` reads."""
         return json.dumps(asdict(self), allow_nan=True)
 
     @classmethod
     def from_json(cls, text: str) -> History:
-        """What `to_json` wrote. Raises `DataError` for anything else."""
+        """Read the output of `to_json`. Raises `DataError` for anything else."""
         return from_json(cls, text, "the history")
 
 
 @dataclass
 class SequenceHistory:
-    """All passes of a run, and how it ended."""
+    """The passes of a run, and how it ended."""
 
     passes: list[Pass] = field(default_factory=list)
     failed: str | None = None

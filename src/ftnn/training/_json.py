@@ -1,4 +1,4 @@
-"""JSON read back into dataclasses, every field checked."""
+"""Reads JSON into dataclasses, checking every field."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def from_json(kind: type[T], text: str, name: str) -> T:
-    """The `kind` that a JSON text holds; `name` says in errors what it was meant to be."""
+    """Read a `kind` from JSON text; errors call it `name`."""
     try:
         return _as(kind, json.loads(text), name)
     except (ValueError, RecursionError) as error:  # DataError is a ValueError

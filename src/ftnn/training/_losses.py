@@ -22,19 +22,19 @@ FORMULAS = {
     "huber": "where(abs(y - t) < 1, (y - t)**2/2, abs(y - t) - 0.5)",
     "logistic": "softplus(y) - t*y",
 }
-"""Losses that go by a name; that of a sample is the sum over its outputs."""
+"""Losses with a name. The loss of a sample is the sum over its outputs."""
 NAMES = (SOFTMAX, *FORMULAS)
 
 
 @dataclass(frozen=True)
 class LossFormula:
-    """A loss: the softmax, which has no formula of its own, or an elementwise one."""
+    """A loss: the softmax, which has no formula here, or an elementwise formula."""
 
     text: str
     """As the user wrote it."""
     value: Expr | None = None
     slope: Expr | None = None
-    """By the output."""
+    """The derivative with respect to the output."""
 
     def of_samples(self, outputs: Tensor, y: Tensor) -> Tensor:
         """The loss of each sample, (samples,), from labels (samples,) or targets (samples, out)."""

@@ -1,4 +1,4 @@
-"""Modules as compiled steps train them: a registry from kinds of modules to layers and activations."""
+"""Lowers modules to the layers and activations that compiled steps train, by a registry of module types."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ftnn.training.compiled.buffers import LINEAR, Layer, Shape
 
 
 class NoCompiledFormError(Exception):
-    """Names a module that compiled steps do not know."""
+    """Names a module that compiled steps do not support."""
 
 
 class Matrices(Protocol):
@@ -32,7 +32,7 @@ class Matrices(Protocol):
     def read(self) -> list[Tensor]: ...
 
     def write(self, matrices: Sequence[Tensor]) -> None:
-        """Take over the parameters, which come first."""
+        """Copy the parameters, which come first, into the layer."""
         ...
 
 
@@ -66,7 +66,7 @@ class _Weights:
 
 @dataclass(frozen=True)
 class _Masked:
-    """Some connections, as a full matrix that is 0 elsewhere: it costs what the full one does."""
+    """Some connections, as a full matrix that is 0 elsewhere; this costs as much as a full layer."""
 
     layer: Partial
 
@@ -78,7 +78,7 @@ class _Masked:
         formula = f"where({mask} > 0, {function.formula}, 0)"
         return program_of(formula, " ".join((*function.constants, mask)))
 
-    def _place(self) -> tuple[Tensor, Tensor]:
+    def _indices(self) -> tuple[Tensor, Tensor]:
         return self.layer.inputs.long(), self.layer.outputs.long()
 
     def read(self) -> list[Tensor]:
@@ -87,7 +87,7 @@ class _Masked:
         ones = torch.ones(len(self.layer.inputs), dtype=self.layer._first.dtype)
         shape = self.layer.in_features, self.layer.out_features
         return [
-            ones.new_zeros(shape).index_put(self._place(), lists.get(name, ones))
+            ones.new_zeros(shape).index_put(self._indices(), lists.get(name, ones))
             for name in self.program.matrices
         ]
 
@@ -97,12 +97,12 @@ class _Masked:
     def write(self, matrices: Sequence[Tensor]) -> None:
         by_name = dict(zip(self.program.matrices, matrices, strict=False))
         for name, tensor in zip(self.layer.function.parameters, self.layer.theta.tensors(), strict=True):
-            tensor.copy_(by_name[name][self._place()])
+            tensor.copy_(by_name[name][self._indices()])
 
 
 @dataclass
 class LoweredLayer:
-    """A layer with the activation behind it."""
+    """A layer with the activation after it."""
 
     module: Transfer | Partial | Memory | nn.Linear
     matrices: Matrices
@@ -138,7 +138,7 @@ _LOWERINGS: dict[type[nn.Module], Callable[[Any], list[Part]]] = {}
 
 
 def lowers(*kinds: type[nn.Module]) -> Callable[[Callable[[Any], list[Part]]], Callable[[Any], list[Part]]]:
-    """Register how modules of some kinds are lowered: to layers and activations, in order."""
+    """Register a function that lowers modules of these types to layers and activations, in order."""
 
     def register(lowering: Callable[[Any], list[Part]]) -> Callable[[Any], list[Part]]:
         _LOWERINGS.update(dict.fromkeys(kinds, lowering))
@@ -148,7 +148,7 @@ def lowers(*kinds: type[nn.Module]) -> Callable[[Callable[[Any], list[Part]]], C
 
 
 def lower(module: nn.Module) -> list[LoweredLayer]:
-    """A module's layers, each with the activation behind it. Raises `NoCompiledFormError`."""
+    """A module's layers, each with the activation after it. Raises `NoCompiledFormError`."""
     layers: list[LoweredLayer] = []
     for part in _parts(module):
         if isinstance(part, LoweredLayer):

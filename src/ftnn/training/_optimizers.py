@@ -1,4 +1,4 @@
-"""Optimisers that a user gives: made, checked, and described so that two can be told apart."""
+"""Creates and checks a user's optimisers, and describes them so that they can be compared."""
 
 from __future__ import annotations
 
@@ -15,35 +15,37 @@ MakeOptimizer = Callable[[list[nn.Parameter]], optim.Optimizer]
 
 
 def trained(module: nn.Module) -> list[nn.Parameter]:
-    """The parameters of a module that are to be trained, in order."""
+    """The trainable parameters of a module, in order."""
     return [p for p in module.parameters() if p.requires_grad]
 
 
 def make(optimizer: Any, parameters: list[nn.Parameter]) -> optim.Optimizer:
-    """The optimiser that a user's function makes of these parameters."""
+    """The optimiser that a user's function makes from these parameters."""
     try:
         instance = optimizer(parameters)
     except Exception as error:
         raise FtnnError(f"optimizer={quoted(optimizer)} failed to make an optimizer: {error}") from error
     if not isinstance(instance, optim.Optimizer):
         raise FtnnError(
-            f"optimizer={quoted(optimizer)} must make a torch.optim.Optimizer of a list of parameters, such "
-            f"as functools.partial(torch.optim.Adam, lr=0.01); it made {quoted(instance)}"
+            f"optimizer={quoted(optimizer)} must make a torch.optim.Optimizer from a list of parameters, "
+            f"such as functools.partial(torch.optim.Adam, lr=0.01); it made {quoted(instance)}"
         )
     closure = inspect.signature(instance.step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         raise FtnnError(
-            f"{type(instance).__name__} evaluates the loss itself (step needs a closure), which fit does not "
-            "support"
+            f"{type(instance).__name__} evaluates the loss itself (its step needs a closure), which fit does "
+            "not support"
         )
-    own = set(map(id, parameters))
-    if any(id(p) not in own for group in instance.param_groups for p in group["params"]):
-        raise FtnnError(f"optimizer={quoted(optimizer)} made an optimizer of parameters it was not given")
+    known = set(map(id, parameters))
+    if any(id(p) not in known for group in instance.param_groups for p in group["params"]):
+        raise FtnnError(
+            f"optimizer={quoted(optimizer)} made an optimizer for parameters that it was not given"
+        )
     return instance
 
 
 def step(instance: optim.Optimizer) -> None:
-    """One step. What an optimiser cannot do (`SparseAdam` takes no dense gradients) it says only here."""
+    """Make one step. Only this shows what an optimiser does not support: `SparseAdam`, dense gradients."""
     try:
         instance.step()
     except Exception as error:
@@ -51,13 +53,13 @@ def step(instance: optim.Optimizer) -> None:
 
 
 def describe(instance: optim.Optimizer, parameters: Sequence[nn.Parameter]) -> dict[str, Any]:
-    """What decides an optimiser's steps, as JSON: its class, its own attributes, and all of its groups."""
+    """Everything that determines an optimiser's steps, as JSON: its class, attributes and groups."""
     numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
     groups: list[dict[str, Any]] = []
     for group in instance.param_groups:
         members = [numbers[id(parameter)] for parameter in group["params"]]
-        shown = "all" if members == list(range(len(parameters))) else members
-        groups.append({"parameters": shown, **_as_json({n: v for n, v in group.items() if n != "params"})})
+        indices = "all" if members == list(range(len(parameters))) else members
+        groups.append({"parameters": indices, **_as_json({n: v for n, v in group.items() if n != "params"})})
     attributes = {
         name: value
         for name, value in vars(instance).items()
@@ -68,7 +70,7 @@ def describe(instance: optim.Optimizer, parameters: Sequence[nn.Parameter]) -> d
 
 
 def _as_json(value: Any) -> Any:
-    """A value as JSON; of what JSON cannot hold, what stays the same from one process to the next."""
+    """A value as JSON; other types are represented by something that does not change between processes."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Tensor):

@@ -1,4 +1,4 @@
-"""What a network can do, and what it is, in numbers."""
+"""Measures a network: its accuracy and loss, and a digest of its parameters."""
 
 from __future__ import annotations
 
@@ -30,40 +30,40 @@ def at_chance(classes: int) -> float:
 
 
 def loss_of_the_mean(problem: Problem) -> float:
-    """The loss of an answer that is always the targets' mean; for the logistic loss, of its log odds."""
+    """The loss of always predicting the targets' mean or, for the logistic loss, its log odds."""
     y = problem.y.astype(np.float64)
     weights = np.ones(len(y)) if problem.weights is None else problem.weights.astype(np.float64)
     if not weights.any():
         return 0.0
-    answer = np.average(y, axis=0, weights=weights)
+    prediction = np.average(y, axis=0, weights=weights)
     if problem.loss == "logistic":
-        share = np.clip(answer, 1e-12, 1 - 1e-12)
-        answer = np.log(share / (1 - share))
-    outputs = torch.from_numpy(np.broadcast_to(answer, y.shape).copy())
+        share = np.clip(prediction, 1e-12, 1 - 1e-12)
+        prediction = np.log(share / (1 - share))
+    outputs = torch.from_numpy(np.broadcast_to(prediction, y.shape).copy())
     losses = problem.formula.of_samples(outputs, torch.from_numpy(y)).numpy()
     return float(weights @ losses / len(y))
 
 
 NO_CLASS = -1
-"""Says that a network names no class: it is no label, so it is never the right one."""
+"""The class of a sample whose outputs are not finite. It equals no label, so it is always wrong."""
 
 
 def classes_of(outputs: Tensor) -> Tensor:
-    """The class that each row of a network's outputs, (samples, classes), stands for, (samples,).
+    """The class that each row of a network's outputs, (samples, classes), predicts, (samples,).
 
-    That of the largest output, the first of equals; `NO_CLASS` where any output of the row is not finite.
-    Whatever counts or names classes asks here; compiled steps (`kernels/loops/losses.py`) do the same.
+    This is the class of the largest output (the first one of a tie), or `NO_CLASS` if any output of the row
+    is not finite. Compiled steps (`kernels/loops/losses.py`) follow the same rule.
     """
     return torch.where(outputs.isfinite().all(1), outputs.argmax(1), NO_CLASS)
 
 
 def require_finite(outputs: Tensor, whose: str) -> Tensor:
-    """A network's outputs, (samples, out), if they can be told to a user as answers."""
-    lost = (~outputs.isfinite().all(1)).nonzero()[:, 0]
-    if len(lost):
+    """A network's outputs, (samples, out); raises `DataError` if any of them are not finite."""
+    bad_rows = (~outputs.isfinite().all(1)).nonzero()[:, 0]
+    if len(bad_rows):
         raise DataError(
-            f"{whose} gives outputs that are not finite for {len(lost)} of {len(outputs)} rows "
-            f"(the first is row {int(lost[0])}, counted from 0), and so no answer for them"
+            f"{whose} gives outputs that are not finite for {len(bad_rows)} of {len(outputs)} rows "
+            f"(the first is row {int(bad_rows[0])}, counted from 0), so it has no predictions for them"
         )
     return outputs
 
@@ -71,7 +71,7 @@ def require_finite(outputs: Tensor, whose: str) -> Tensor:
 def measure(outputs: Array, y: Array, loss: Loss) -> tuple[float | None, float]:
     """(accuracy in percent or None, mean loss) of a network's linear outputs, (samples, out).
 
-    A row whose outputs are not finite is answered wrongly, and makes the loss NaN.
+    A row whose outputs are not finite counts as wrong, and makes the loss NaN.
     """
     if len(outputs) == 0:
         raise DataError("there are no samples to measure on")

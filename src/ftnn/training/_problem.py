@@ -1,4 +1,4 @@
-"""What is to be learned, checked once."""
+"""The data to learn from, checked once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Loss = str
 
 @dataclass(frozen=True)
 class Problem:
-    """Samples with their labels or targets, and perhaps some to test on."""
+    """Samples with their labels or targets, and optional test data."""
 
     x: Array
     """(samples, in), in the network's dtype."""
@@ -37,7 +37,7 @@ class Problem:
     test_x: Array | None = None
     test_y: Array | None = None
     batches: Any = None
-    """An iterable of mini-batches (x, y), of which `x` and `y` above are the first; None: they are all."""
+    """An iterable of mini-batches (x, y), the first being `x` and `y`; None if they are all the data."""
 
     @property
     def dtype(self) -> DType:
@@ -52,7 +52,7 @@ class Problem:
         return self.loss == SOFTMAX
 
     def samples(self, x: Array) -> Samples:
-        """`x` as compiled epochs read it. For the problem's own this is made once: it takes long."""
+        """`x` as compiled epochs read it. The slow conversion is cached for the problem's own data."""
         if x is self.x:
             return self._samples
         return self._test_samples if x is self.test_x else Samples.of(x, self.dtype)
@@ -73,7 +73,7 @@ class Problem:
         return make(self.y, self.outputs, len(self.y), self.dtype, self.weights)
 
     def arrays(self) -> dict[str, Array]:
-        """All arrays that there are, by name."""
+        """The arrays that are present, by name."""
         arrays = {
             "x": self.x,
             "y": self.y,
@@ -84,7 +84,7 @@ class Problem:
         return {name: array for name, array in arrays.items() if array is not None}
 
     def identity(self) -> dict[str, str]:
-        """What tells this problem from others: the loss, and of each array its dtype, shape and SHA-256."""
+        """Identifies this problem: the loss, and the dtype, shape and SHA-256 of each array."""
         identity: dict[str, str] = {"loss": self.loss}
         for name, array in self.arrays().items():
             content = hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
@@ -92,7 +92,7 @@ class Problem:
         return identity
 
     def digest_in_0_1(self) -> str:
-        """Of all that was given, as ftnn 0.1 wrote it into checkpoints."""
+        """The digest of all data, as ftnn 0.1 wrote it into checkpoints."""
         digest = hashlib.sha256(f"{self.loss} {self.outputs}".encode())
         for array in self.arrays().values():
             digest.update(f"{array.dtype} {array.shape}".encode())
@@ -101,7 +101,7 @@ class Problem:
 
 
 def problem_for(net: Any, kinds: tuple[type[nn.Module], ...], x: Any, y: Any, **more: Any) -> Problem:
-    """What a network, of one of these kinds, is to learn; see `make_problem`."""
+    """The problem for a network, which must be of one of these types; see `make_problem`."""
     if not isinstance(net, kinds):
         raise FtnnError(f"expected a {' or '.join(kind.__name__ for kind in kinds)}, got {quoted(net)}")
     weight = next(net.parameters(), None)
@@ -109,7 +109,7 @@ def problem_for(net: Any, kinds: tuple[type[nn.Module], ...], x: Any, y: Any, **
     if weight is None or not layers:
         raise FtnnError(f"{type(net).__name__} has no layers to train")
     if weight.is_meta:
-        raise FtnnError("the network is on the device meta: it has no parameters to train")
+        raise FtnnError("the network is on the meta device, so it has no parameters to train")
     if weight.dtype not in (torch.float16, torch.float32, torch.float64):
         raise DTypeError(
             f"the network is {weight.dtype}; expected float32 or float64: convert it with .float()"
@@ -131,7 +131,7 @@ def make_problem(
     weights: Any = None,
     test: Any = None,
 ) -> Problem:
-    """Check and convert what a user gave. Without a `loss`: softmax for whole numbers, else squared."""
+    """Check and convert a user's data. The default loss is softmax for integer `y`, else squared."""
     x = _samples(x, "x", inputs, dtype)
     y = as_array(y, "y")
     if loss is None:
@@ -141,7 +141,7 @@ def make_problem(
     if weights is not None:
         weights = as_array(weights, "sample_weight")
         if weights.shape != (len(x),):
-            raise ShapeError(f"sample_weight has the shape {weights.shape}; expected {(len(x),)}")
+            raise ShapeError(f"sample_weight has shape {weights.shape}; expected {(len(x),)}")
         weights = _finite(weights, "sample_weight", dtype)
         if (weights < 0).any():
             raise DataError(f"sample_weight has {weights.min():g}; expected numbers of 0 or more")
@@ -156,20 +156,20 @@ def make_problem(
 
 
 def as_array(data: Any, name: str) -> Array:
-    """An array of numbers from whatever a user gave."""
+    """Convert a user's data to an array of numbers."""
     unmasked(data, name)
     try:
-        array = _of_tensor(data) if isinstance(data, torch.Tensor) else np.asarray(data)
-    except Exception as error:  # rows of different lengths, sparse tensors, a stranger's __array__, …
-        raise DataError(f"{name} cannot be made into an array of numbers: {error}") from error
+        array = _from_tensor(data) if isinstance(data, torch.Tensor) else np.asarray(data)
+    except Exception as error:  # rows of different lengths, sparse tensors, a failing __array__, …
+        raise DataError(f"{name} cannot be converted to an array of numbers: {error}") from error
     if array.dtype.kind not in "iubf":
         raise DataError(f"{name} must be an array of numbers, not {quoted(data)} ({array.dtype})")
     return array
 
 
-def _of_tensor(tensor: torch.Tensor) -> Array:
+def _from_tensor(tensor: torch.Tensor) -> Array:
     if tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float32, torch.float64):
-        tensor = tensor.float()  # NumPy has none of the shorter ones, but float32 holds them all
+        tensor = tensor.float()  # NumPy lacks the shorter types, but float32 represents all their values
     return tensor.detach().cpu().numpy()
 
 
@@ -177,8 +177,8 @@ def _samples(data: Any, name: str, inputs: int, dtype: str) -> Array:
     array = as_array(data, name)
     if array.ndim != 2 or array.shape[1] != inputs:
         raise ShapeError(
-            f"{name} must have the shape (samples, {inputs}), one column for each input of the network; "
-            f"it has {array.shape}"
+            f"{name} has shape {array.shape}; expected (samples, {inputs}), one column for each input of the "
+            "network"
         )
     if len(array) == 0:
         raise DataError(f"{name} has no samples; at least one is needed")
@@ -186,17 +186,16 @@ def _samples(data: Any, name: str, inputs: int, dtype: str) -> Array:
 
 
 def _finite(array: Array, name: str, dtype: str) -> Array:
-    """The array in the network's dtype, if it has no numbers but finite ones."""
+    """The array in the network's dtype; raises `DataError` unless all its numbers are finite."""
     with np.errstate(over="ignore"):
         converted = np.ascontiguousarray(array, dtype=dtype)
     if not np.isfinite(converted).all():
         place = tuple(np.argwhere(~np.isfinite(converted))[0].tolist())
         where = ", ".join(f"{axis} {n}" for axis, n in zip(("row", "column"), place, strict=False))
         value = array[place]
-        why = f", which {dtype} cannot hold" if np.isfinite(value) else ""
+        why = f" (too large for {dtype})" if np.isfinite(value) else ""
         raise DataError(
-            f"{name} has a {value}{why} in {where}; only finite numbers can be learned from: "
-            "fill in or drop such rows"
+            f"{name} has {value}{why} in {where}; expected finite numbers: fill in or drop such rows"
         )
     return converted
 
@@ -207,7 +206,7 @@ def _answers(y: Array, name: str, samples: int, loss: Loss, outputs: int, dtype:
     if loss == SOFTMAX:
         if y.ndim != 1 or y.dtype.kind not in "iub":
             raise DataError(
-                f"{name} must be one whole-numbered label for each sample, not {y.dtype} of shape {y.shape}"
+                f"{name} is {y.dtype} of shape {y.shape}; expected one integer label for each sample"
             )
         if y.min() < 0 or y.max() >= outputs:
             raise DataError(
@@ -217,7 +216,5 @@ def _answers(y: Array, name: str, samples: int, loss: Loss, outputs: int, dtype:
         return y.astype(np.int64)
     y = y[:, None] if y.ndim == 1 else y
     if y.ndim != 2 or y.shape[1] != outputs:
-        raise ShapeError(
-            f"{name} has the shape {y.shape}; for {outputs} outputs expected {(samples, outputs)}"
-        )
+        raise ShapeError(f"{name} has shape {y.shape}; expected {(samples, outputs)} for {outputs} outputs")
     return _finite(y, name, dtype)

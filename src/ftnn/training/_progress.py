@@ -14,14 +14,14 @@ _TITLES = {"lwt": "layer-wise", "ft": "fine-tuning", "joint": "joint", "direct":
 
 
 class Reporter(Protocol):
-    """What `fit` calls while it trains."""
+    """Receives the progress of `fit`."""
 
     def begin(self, stage: StageName, layer: int, epoch: int, epochs: int, steps: int) -> None:
-        """An epoch begins, of so many mini-batches."""
+        """An epoch of `steps` mini-batches begins."""
         ...
 
     def advance(self, steps: int, loss: float) -> None:
-        """So many mini-batches more are done."""
+        """Another `steps` mini-batches are done."""
         ...
 
     def end(self, epoch: Epoch) -> None:
@@ -57,7 +57,7 @@ def _results(epoch: Epoch) -> str:
 
 
 class Lines(Silent):
-    """A line for each epoch."""
+    """Prints a line for each epoch."""
 
     def __init__(self, stream: IO[str] | None = None):
         self._stream = stream if stream is not None else sys.stderr
@@ -72,7 +72,7 @@ class Lines(Silent):
 
 
 class Bars(Silent):
-    """Two bars: of this epoch, and of all; with loss, accuracy and the time that remains."""
+    """Shows two progress bars, for this epoch and the whole run, with loss, accuracy and remaining time."""
 
     def __init__(self, total_epochs: int):
         from rich.console import Console

@@ -1,4 +1,4 @@
-"""Random numbers, keyed by what they are for: any part of a run can be run alone, with the same result."""
+"""Random numbers, keyed by purpose: any part of a run can be repeated alone, with the same result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ftnn.training._checks import quoted, whole
 
 
 class Purpose(IntEnum):
-    """What a stream is for. The numbers are part of the results: never change one."""
+    """What a random stream is used for. Never change these numbers: results depend on them."""
 
     hidden = 1
     output = 2
@@ -40,9 +40,9 @@ def torch_generator(seed: int, purpose: Purpose, layer: int) -> torch.Generator:
 
 
 def initialise(net: Network | MemoryNetwork, seed: int) -> None:
-    """Draw a network's parameters by seed: each layer's do not depend on how many others there are."""
+    """Draw a network's parameters from a seed. Each layer's are independent of the number of layers."""
     if not isinstance(net, Network | MemoryNetwork):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise FtnnError(f"a Network or MemoryNetwork of ftnn.nn can be drawn here, not {quoted(net)}")
+        raise FtnnError(f"expected a Network or MemoryNetwork of ftnn.nn, got {quoted(net)}")
     seed = whole("seed", seed, least=0)
     layers = [net.memory] if isinstance(net, MemoryNetwork) else net.layers
     for number, layer in enumerate(layers):

@@ -1,7 +1,7 @@
-"""Update rules as formulas: what a step makes of a parameter and its gradient.
+"""Update rules as formulas: how a step changes a parameter, given its gradient.
 
-The one definition of each optimiser: the compiled engine turns it into vector code, the torch engine
-evaluates it on tensors.
+This is the only definition of each optimiser: the compiled engine turns it into vector code, and the torch
+engine evaluates it on tensors.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ SYMBOLS = {
     STEP: "the number of the step, from 1",
     DECAY: "the weight decay",
 }
-"""What a rule may name besides its states and constants."""
+"""The symbols that a rule can use, apart from its states and constants."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """An update rule: what a step makes of a parameter.
+    """An update rule: how a step changes a parameter.
 
     **Arguments:**
 
     - `update`: the new parameter, a formula in `p` (the parameter), `g` (its gradient, a mean over the
-        mini-batch), `rate`, `step` (from 1), `decay` (the weight decay), the constants, and the states, which
-        have their new values here.
-    - `state`: formulas for what is kept from step to step, by name. Each starts at 0. In these formulas, the
-        states have their old values.
+        mini-batch), `rate`, `step` (from 1), `decay` (the weight decay), the constants, and the new values
+        of the states.
+    - `state`: formulas for the values that are carried from step to step, by name. Each starts at 0. These
+        formulas see the old values of the states.
     - `constants`: numbers, by name.
 
-    A rule that does not mention `decay` gets `g + decay*p` for `g` where weight decay is asked for.
+    If there is weight decay, a rule that does not mention `decay` gets `g + decay*p` for `g`.
 
     ```python
     Rule("p - rate*m", state={"m": "0.9*m + g"})    # SGD with momentum
@@ -65,7 +65,7 @@ class Rule:
         for name in (*self.state, *self.constants):
             if not isinstance(name, str) or not name.isidentifier() or name in SYMBOLS:  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise FtnnError(
-                    f"{name!r} cannot name a state or a constant; {', '.join(SYMBOLS)} have a meaning"
+                    f"{name!r} cannot name a state or a constant; {', '.join(SYMBOLS)} are reserved"
                 )
         if both := sorted({*self.state} & {*self.constants}):
             raise FtnnError(f"{both[0]!r} is both a state and a constant")
@@ -87,11 +87,11 @@ class Rule:
         return hash((self.update, tuple(self.state.items()), tuple(self.constants.items())))
 
     def describe(self) -> dict[str, Any]:
-        """What decides its steps, as JSON."""
+        """Everything that determines the rule's steps, as JSON."""
         return {"update": self.update, "state": dict(self.state), "constants": dict(self.constants)}
 
     def compiled(self, decay: float) -> CompiledRule:
-        """The rule with a weight decay, taken apart into what is computed once per step and the rest."""
+        """The rule with a weight decay, split into a part computed once per step and the rest."""
         numbers = {name: number(value) for name, value in self.constants.items()} | {DECAY: number(decay)}
         texts = (self.update, *self.state.values())
         formulas = [substitute(_parsed(text), numbers) for text in texts]
@@ -103,14 +103,14 @@ class Rule:
 
 @dataclass(frozen=True)
 class CompiledRule:
-    """A rule's formulas: the parameter's first, then those of its states."""
+    """A rule's formulas: first the parameter's, then those of its states."""
 
     states: tuple[str, ...]
     formulas: tuple[Expr, ...]
 
     @cached_property
     def _scalar_parts(self) -> tuple[Expr, ...]:
-        """The largest parts that depend on the rate and the number of the step alone."""
+        """The largest parts that depend only on the rate and the step number."""
         parts: dict[Expr, None] = {}
         inner: set[Expr] = set()
         for part in reversed(list(postorder(*self.formulas))):
@@ -119,7 +119,7 @@ class CompiledRule:
                 parts[part] = None
             if is_scalar and isinstance(part, Call):
                 inner.update(part.args)
-        # A part of one that is used elsewhere, too, is found by its own users.
+        # If a smaller part is also used elsewhere, that use will find it.
         return tuple(parts)
 
     @cached_property
@@ -161,19 +161,19 @@ class CompiledRule:
 
 
 def _parsed(text: str) -> Expr:
-    return parse(text, symbols=(STEP,))  # elsewhere a function
+    return parse(text, symbols=(STEP,))  # elsewhere, `step` is a function
 
 
 def _replaced(formula: Expr, symbols: Mapping[Expr, Expr]) -> Expr:
-    done: dict[Expr, Expr] = {}
+    replaced: dict[Expr, Expr] = {}
     for part in postorder(formula):
         if part in symbols:
-            done[part] = symbols[part]
+            replaced[part] = symbols[part]
         elif isinstance(part, Call):
-            done[part] = call(part.op, *(done[arg] for arg in part.args))
+            replaced[part] = call(part.op, *(replaced[arg] for arg in part.args))
         else:
-            done[part] = part
-    return done[formula]
+            replaced[part] = part
+    return replaced[formula]
 
 
 _ADAM = {"m": "b1*m + (1 - b1)*g", "v": "b2*v + (1 - b2)*g**2"}
@@ -188,4 +188,4 @@ RULES: dict[str, Rule] = {
     "adam": Rule(f"p - {_ADAM_STEP}", _ADAM, _BETAS),
     "adamw": Rule(f"p*(1 - rate*decay) - {_ADAM_STEP}", _ADAM, _BETAS),
 }
-"""The optimisers that go by a name, as `torch.optim` defines them."""
+"""The optimisers with a name, as `torch.optim` defines them."""

@@ -1,4 +1,4 @@
-"""A run of training: stage by stage, from any stage that it was left at."""
+"""A run of training, stage by stage, which can resume from any stage."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ftnn.training._stream import count_of, pieces
 
 Trainable = Network | nn.Sequential
 Callback = Callable[[Epoch, Any], bool | None]
-"""Called after each epoch with its record and the network as it is then; True ends the stage."""
+"""Called after each epoch with its record and the network at that point; True ends the stage."""
 
 _PURPOSES: dict[StageName, Purpose] = {
     "lwt": Purpose.lwt,
@@ -47,7 +47,7 @@ _NAMES: dict[StageName, str] = {
 
 
 class FailedError(Exception):
-    """Carries why training ended."""
+    """Training failed; carries the reason and advice."""
 
     def __init__(self, reason: str, advice: str):
         super().__init__(reason)
@@ -55,7 +55,7 @@ class FailedError(Exception):
 
 
 class Run:
-    """A run of `fit`, step by step."""
+    """One run of `fit`."""
 
     def __init__(
         self,
@@ -74,33 +74,33 @@ class Run:
         self.state = State(history=History(engine=engine))
 
     def through(self, last: int | None, reporter: Reporter) -> History:
-        """Run from where the checkpoint is to the end of stage number `last`; None: to the end of all."""
-        kept = self.checkpoint.load()
-        if kept is not None:
-            if not 0 <= kept.position.stage <= len(self.stages):
+        """Run from the checkpoint to the end of stage number `last`, or of the last stage if None."""
+        saved = self.checkpoint.load()
+        if saved is not None:
+            if not 0 <= saved.position.stage <= len(self.stages):
                 raise CheckpointError(
-                    f"the checkpoint is at stage {kept.position.stage}; expected 0 to {len(self.stages)}"
+                    f"the checkpoint is at stage {saved.position.stage}; expected 0 to {len(self.stages)}"
                 )
-            self.state = kept
-            self._load_net(kept.net)
-            if kept.position.finished:
-                return kept.history
+            self.state = saved
+            self._load_net(saved.net)
+            if saved.position.finished:
+                return saved.history
         history = self.state.history
         stages = self.stages if last is None else self.stages[: last + 1]
         try:
             problem = self.problem
             for number, stage in enumerate(stages):
-                begun = self.state.position.stage
-                # Of a stage that is done, only what it gives to a layer that is still to learn is of use.
+                current = self.state.position.stage
+                # A finished stage is needed only for its outputs, as inputs of a layer still to be trained.
                 feeds = stage.name == "lwt" and any(
-                    later.name == "lwt" for later in stages[max(number + 1, begun) :]
+                    later.name == "lwt" for later in stages[max(number + 1, current) :]
                 )
-                if number < begun and not feeds:
+                if number < current and not feeds:
                     continue
                 here = self.problem if stage.name == "ft" else problem
                 module = self._trained(stage)
                 engine = make_engine(self.engine, module, here, self.settings, self.optimizer, stage.rate)
-                if number >= begun:
+                if number >= current:
                     self._stage(number, stage, engine, module, here, reporter)
                 if feeds:
                     test_x = None if here.test_x is None else engine.hidden(here.test_x)
@@ -115,7 +115,7 @@ class Run:
     # --- setting up ---
 
     def _trained(self, stage: Stage) -> nn.Module:
-        """What a stage trains: the network, or a hidden layer under an output layer of its own."""
+        """The module that a stage trains: the network, or a hidden layer under its own output layer."""
         if stage.layer == 0:
             return self.net
         assert isinstance(self.net, Network)
@@ -125,7 +125,7 @@ class Run:
         )
 
     def describe_optimizer(self) -> Any:
-        """The optimizer that each stage makes, as JSON; one for all where they are alike."""
+        """The optimizer of each stage, as JSON; a single one if they are all the same."""
         if self.optimizer is None:
             return None
         by_stage: list[Any] = []
@@ -135,7 +135,7 @@ class Run:
         return by_stage[0] if all(other == by_stage[0] for other in by_stage) else by_stage
 
     def _fresh_head(self, net: Network, layer: int) -> nn.Linear:
-        """A new output layer for a hidden one, drawn by seed."""
+        """A new output layer for a hidden layer, drawn from the seed."""
         like = net.output.weight
         head = nn.Linear(net.layers[layer - 1].out_features, net.out_features, dtype=like.dtype)
         reset_linear(head, torch_generator(self.settings.seed, Purpose.output, layer - 1))
@@ -182,7 +182,7 @@ class Run:
             reporter.end(record)
             if self.callbacks:
                 self._write_back(stage, engine, module)
-                stops = [callback(record, self.net) for callback in self.callbacks]  # all of them are called
+                stops = [callback(record, self.net) for callback in self.callbacks]  # call all of them
                 ends |= any(stops)
             position = Position(number, epoch, rate, last_loss)
             if ends:
@@ -199,17 +199,17 @@ class Run:
     def _is_worse_than_before(self, loss: float | None) -> bool:
         """Whether fine-tuning ends with a larger loss than layer-wise training did.
 
-        While it goes on, its epochs are compared with each other only: when all layers begin to move at once,
-        the loss often grows first, and falls far below later.
+        Until then, its epochs are compared only with each other: when all layers start to move at once, the
+        loss often grows at first and later falls far below its starting point.
         """
         before = [record.loss for record in self.state.history.epochs if record.stage != "ft"]
         return bool(before) and loss is not None and loss > before[-1]
 
     def _write_back(self, stage: Stage, engine: Engine, module: nn.Module) -> None:
-        """Bring the network up to date."""
+        """Copy the trained parameters into the network."""
         engine.write_back()
         if isinstance(self.net, Network) and stage.name == "lwt" and stage.layer == len(self.net.layers):
-            # The last hidden layer's output layer stays as the network's.
+            # The last hidden layer's output layer becomes the network's.
             assert isinstance(module, nn.Sequential)
             self.net.output.load_state_dict(module[-1].state_dict())
 
@@ -236,27 +236,27 @@ class Run:
                 break
         seconds = time.perf_counter() - start
         if not finite or not all(np.isfinite(array).all() for array in engine.snapshot().values()):
-            what = "a parameter" if finite else "the loss"
+            quantity = "a parameter" if finite else "the loss"
             layer = f", hidden layer {stage.layer}" if stage.layer else ""
             raise FailedError(
-                f"{what} was not finite in {_NAMES[stage.name]}{layer}, epoch {epoch}",
+                f"{quantity} was not finite in {_NAMES[stage.name]}{layer}, epoch {epoch}",
                 self._advice("smaller"),
             )
         accuracy = 100 * right / count if problem.is_classification else None
         loss = float(np.concatenate(losses).mean())
-        tested = (None, None)
+        test_results = (None, None)
         if problem.test_x is not None and problem.test_y is not None:
-            tested = measure(engine.outputs(problem.test_x), problem.test_y, problem.loss)
-        return Epoch(stage.name, stage.layer, epoch, rate, loss, accuracy, *tested, seconds)
+            test_results = measure(engine.outputs(problem.test_x), problem.test_y, problem.loss)
+        return Epoch(stage.name, stage.layer, epoch, rate, loss, accuracy, *test_results, seconds)
 
     def _steps_of(self, problem: Problem) -> int:
-        """How many mini-batches an epoch has; 1 if that is not known."""
+        """The number of mini-batches in an epoch; 1 if unknown."""
         if problem.batches is not None:
             return count_of(problem.batches) or 1
         return -(-len(problem.x) // (self.settings.batch_size or 1))
 
     def _data(self, stage: Stage, problem: Problem, epoch: int) -> Iterator[tuple[Array, Problem | None]]:
-        """The samples of an epoch in order: all of the problem's, or those of a piece of a stream."""
+        """The order of an epoch's samples: all of the problem's, or piece by piece from a stream."""
         if problem.batches is None:
             seed, purpose = self.settings.seed, _PURPOSES[stage.name]
             yield order(seed, purpose, stage.layer, epoch, len(problem.x)), None
@@ -267,24 +267,26 @@ class Run:
     # --- the end ---
 
     def _judge(self, history: History) -> None:
-        """Mark a run that ends no better than chance, or than always answering the mean."""
-        kept = [epoch for epoch in history.epochs if not epoch.undone]
-        if not kept:
+        """Raise if a run ends no better than chance, or than always predicting the mean."""
+        epochs = [epoch for epoch in history.epochs if not epoch.undone]
+        if not epochs:
             return
-        last = kept[-1]
+        last = epochs[-1]
         if last.test_loss is not None and not math.isfinite(last.test_loss):
             raise FailedError(
                 f"the final test loss is {last.test_loss}: the network's outputs are not finite on the test "
                 "data",
-                f"test data like those learned from, or {self._advice('smaller')}",
+                f"test data similar to the training data, or {self._advice('smaller')}",
             )
         if not self.problem.is_classification:
-            if self.problem.batches is not None:  # whose mean is not known
+            if self.problem.batches is not None:  # their mean is unknown
                 return
             untrained = loss_of_the_mean(self.problem)
             if untrained == 0 or last.loss <= untrained:
                 return
-            reason = f"the final loss, {last.loss:.4g}, is above {untrained:.4g}, that of the targets' mean"
+            reason = (
+                f"the final loss, {last.loss:.4g}, is above {untrained:.4g}, the loss of the targets' mean"
+            )
         else:
             accuracy = last.train_accuracy if last.test_accuracy is None else last.test_accuracy
             classes = self.problem.outputs
@@ -293,18 +295,18 @@ class Run:
             untrained = math.log(max(classes, 2))
             reason = f"the final accuracy, {accuracy:.2f} %, is no better than chance"
         larger, smaller = f"{self._advice('larger')}, or the function's grounded()", self._advice("smaller")
-        # Too small a rate leaves the loss where it is; too large a one had it grow at least once.
-        has_grown = max(epoch.loss for epoch in kept) >= 1.05 * untrained
+        # If the rate is too small, the loss stays the same; if it is too large, the loss grows at least once.
+        has_grown = max(epoch.loss for epoch in epochs) >= 1.05 * untrained
         raise FailedError(reason, smaller if has_grown else larger)
 
     def _advice(self, direction: Literal["smaller", "larger"]) -> str:
-        """Another learning rate, in the words in which this one was given."""
+        """Suggest another gamma or learning rate, whichever this run uses."""
         settings = self.settings
         if settings.gamma is not None:
             return f"a {direction} gamma: {settings.gamma + (1 if direction == 'larger' else -1):g}"
         return f"a {direction} learning_rate: {settings.rate * (3 if direction == 'larger' else 1 / 3):.1g}"
 
-    # --- keeping ---
+    # --- saving ---
 
     def _net_arrays(self) -> dict[str, Array]:
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.net.state_dict().items()}
@@ -314,6 +316,6 @@ class Run:
         self.net.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
 
     def _keep(self, position: Position) -> None:
-        """The state between stages, or at the end."""
+        """Save the state between stages, or at the end."""
         self.state = State(position, self.state.history, self._net_arrays())
         self.checkpoint.keep(self.state, now=True)

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: what share of the learning rate each step of a stage takes."""
+"""Learning-rate schedules: the share of the learning rate that each step of a stage uses."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ftnn.training._checks import quoted
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Schedule = str | Callable[[float], float]
-"""A name; or a function from how much of a stage is done, 0 to 1, to the share of the learning rate."""
+"""A name, or a function that maps the progress of a stage, 0 to 1, to a share of the learning rate."""
 
 HALVING = "halving"
-"""The paper's Newbob+/Train: halved after an epoch in which the loss hardly improves."""
+"""The paper's Newbob+/Train: the rate is halved after an epoch that hardly improves the loss."""
 RISE, FROM, TO = 0.3, 1 / 25, 1e-4 / 25
-"""One-cycle: how long the rate rises, from which share of its peak, and to which it falls in the end."""
+"""One-cycle: how long the rate rises, and the shares of its peak at which it starts and ends."""
 WARM_UP = 0.05
-"""How much of a stage the rate rises for."""
+"""The share of a stage in which the rate rises."""
 
 
 def _cosine(done: Array) -> Array:
@@ -51,22 +51,22 @@ NAMES = tuple(_NAMED)
 def check_schedule(name: str, value: Any) -> Any:
     if not callable(value) and not (isinstance(value, str) and value in _NAMED):
         raise FtnnError(
-            f"{name}={quoted(value)} is unknown; expected one of {', '.join(NAMES)}, or a function of how "
-            "much of the training is done, from 0 to 1"
+            f"{name}={quoted(value)} is unknown; expected one of {', '.join(NAMES)}, or a function of "
+            "the progress of training, from 0 to 1"
         )
     return value
 
 
 def factors(schedule: Schedule, first: int, count: int, total: int) -> Array:
-    """The shares of the learning rate that steps number `first`, … of `total` take, (count,).
+    """The shares of the learning rate for `count` steps of `total`, from step `first` on, (count,).
 
-    The first step takes what the schedule has at 0; the last, what it has at 1.
+    The first of all steps uses the schedule's value at 0, the last its value at 1.
     """
     done = np.arange(first, first + count) / max(total - 1, 1)
     if isinstance(schedule, str):
         return _NAMED[schedule](done)
     try:
-        shares = np.array([float(schedule(float(each))) for each in done])
+        shares = np.array([float(schedule(float(progress))) for progress in done])
     except Exception as error:
         raise FtnnError(f"schedule={quoted(schedule)} failed: {error}") from error
     if not (np.isfinite(shares).all() and (shares >= 0).all()):
@@ -77,7 +77,7 @@ def factors(schedule: Schedule, first: int, count: int, total: int) -> Array:
 
 
 def describe(schedule: Schedule) -> str:
-    """What tells it from others, as JSON."""
+    """Identifies a schedule, as JSON."""
     if isinstance(schedule, str):
         return schedule
     kind = schedule if hasattr(schedule, "__qualname__") else type(schedule)

@@ -38,20 +38,21 @@ def fit_sequence(
     done: int = 0,
     callbacks: Sequence[Callable[[Pass, MemoryNetwork], bool | None]] = (),
 ) -> SequenceHistory:
-    """Train on a sequence, again and again, each time from an empty memory.
+    """Train on a sequence in repeated passes, each from an empty memory.
 
     **Arguments:**
 
     - `net`: the network; its parameters are trained in place.
     - `x`: (time, in_features).
-    - `y`: what is to be predicted at each time: labels, (time,), or targets, (time, out).
+    - `y`: the values to predict at each time: labels, (time,), or targets, (time, out).
     - `gamma`: the learning rate is 2^γ, constant.
-    - `epochs`: how many passes.
-    - `window`: how many pairs each update takes. With 1, the paper's, nothing goes back in time. More make
-        sense with a network made with `through_time=True`: gradients then go back through a window.
+    - `epochs`: the number of passes.
+    - `window`: the number of pairs per update. With 1, as in the paper, gradients do not go back in time.
+        Larger windows make sense for a network with `through_time=True`: gradients then go back through
+        the window.
     - `clip`: the largest allowed size of each parameter's gradient summed over a window.
     - `engine`: `"compiled"` (window 1), `"torch"`, or `"auto"`.
-    - `done`: how many of the passes the network has behind it; as each begins anew, any can be the first.
+    - `done`: the number of passes already done, to continue an earlier training: each pass starts afresh.
     - `callbacks`: called after each pass with its record and the network; True ends the training.
     """
     window, epochs = whole("window", window, least=1), whole("epochs", epochs, least=0)
@@ -62,7 +63,7 @@ def fit_sequence(
     if window > 1:
         if engine == "compiled":
             raise FtnnError(
-                f'engine="compiled" trains pair by pair, not with window={window}; engine="torch" does'
+                f'engine="compiled" trains pair by pair, not with window={window}; use engine="torch"'
             )
         name = "torch"
     run = (_CompiledPasses if name == "compiled" else _TorchPasses)(net, problem, settings, window)
@@ -73,8 +74,8 @@ def fit_sequence(
         steps = run.once()
         if not steps.finite or not all(np.isfinite(array).all() for array in run.snapshot()):
             run.restore(before)
-            what = "a parameter" if steps.finite else "the loss"
-            history.failed = f"{what} was not finite in epoch {epoch}"
+            quantity = "a parameter" if steps.finite else "the loss"
+            history.failed = f"{quantity} was not finite in epoch {epoch}"
             history.advice = f"a smaller gamma: {gamma - 1:g}"
             break
         accuracy = 100 * steps.right / len(problem.x) if problem.is_classification else None
@@ -82,7 +83,7 @@ def fit_sequence(
         history.passes.append(record)
         if callbacks:
             run.write_back()
-            stops = [callback(record, net) for callback in callbacks]  # all of them are called
+            stops = [callback(record, net) for callback in callbacks]  # call all of them
             if any(stops):
                 break
     run.write_back()
@@ -161,4 +162,4 @@ class _TorchPasses:
             parameter.copy_(torch.from_numpy(old))
 
     def write_back(self) -> None:
-        """Nothing to do: the module is what is trained."""
+        """Do nothing: the module is trained in place."""

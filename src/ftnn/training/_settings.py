@@ -1,7 +1,7 @@
-"""How to train, and the stages that follow from it.
+"""The settings of training, and the stages they imply.
 
 `Settings` defines each setting once: its name, default, check and description. `fit`, the estimators and
-`ftnn train` spell their signatures out, for editors and for scikit-learn; a test compares them with it.
+`ftnn train` spell out their signatures, for editors and scikit-learn; a test compares them with `Settings`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Solver = Literal["direct", "layerwise", "joint"]
 
 
 def _about(check: Callable[[str, Any], Any], description: str) -> dict[str, Any]:
-    """`check(name, value)` gives the value to keep, or raises."""
+    """`check(name, value)` returns the value to store, or raises."""
     return {"check": check, "description": description}
 
 
@@ -43,7 +43,7 @@ def _weight_decay(name: str, value: Any) -> float:
 
 
 def _epochs(name: str, value: Any) -> tuple[int, int]:
-    """A pair; a single number is both."""
+    """A pair of numbers; a single number stands for both."""
     pair = (value, value) if isinstance(value, Integral) else value
     is_sequence = isinstance(pair, tuple | list) or (isinstance(pair, np.ndarray) and pair.ndim == 1)
     if not is_sequence or len(pair) != 2:
@@ -55,7 +55,7 @@ def _optional(check: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
     return lambda name, value: None if value is None else check(name, value)
 
 
-def _learning_rate_given(name: str, value: Any) -> float:
+def _learning_rate(name: str, value: Any) -> float:
     return real(name, value, "a finite number above 0", lambda rate: 0 < rate < math.inf)
 
 
@@ -65,7 +65,7 @@ def _rule(name: str, value: Any) -> Rule:
     if not isinstance(value, str) or value not in RULES:
         raise FtnnError(
             f"{name}={quoted(value)} is unknown; expected one of {', '.join(RULES)}, an ftnn.training.Rule, "
-            "or a function that makes a torch optimizer of parameters"
+            "or a function that makes a torch optimizer from parameters"
         )
     return RULES[value]
 
@@ -81,14 +81,14 @@ _BY_SOLVER: dict[str, dict[str, Any]] = {
         "schedule": "one-cycle",
     },
 }
-"""What is taken where nothing is said: the paper's for its own method and for joint training."""
+"""Defaults that depend on the solver; those of layer-wise and joint training are the paper's."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """How to train: the arguments of [`ftnn.training.fit`][] that decide the result.
 
-    What is None depends on the solver; once made, `Settings` say what was chosen.
+    None means the solver's default, which replaces it when the object is created.
     """
 
     gamma: float | None = field(
@@ -135,7 +135,7 @@ class Settings:
     )
     learning_rate: float | None = field(
         default=None,
-        metadata=_about(_optional(_learning_rate_given), "The largest learning rate, instead of gamma."),
+        metadata=_about(_optional(_learning_rate), "The largest learning rate, instead of gamma."),
     )
     schedule: Schedule | None = field(
         default=None,
@@ -166,7 +166,7 @@ class Settings:
         if self.gamma is not None and self.learning_rate is not None:
             raise FtnnError(
                 f"gamma={quoted(self.gamma)} and learning_rate={quoted(self.learning_rate)} both set the "
-                "learning rate: give one of them"
+                "learning rate: set only one of them"
             )
         self._check("momentum")
         if self.momentum and self.optimizer not in (None, "sgd"):
@@ -209,7 +209,7 @@ class Settings:
         return self.optimizer.compiled(self.weight_decay)
 
     def describe(self) -> dict[str, Any]:
-        """What decides a result, as JSON. What ftnn 0.1 did not have is left out where it is not used."""
+        """Everything that determines a result, as JSON. Settings newer than ftnn 0.1 appear only if used."""
         names = ("gamma", "epochs", "batch_size", "seed", "clip", "solver", "momentum", "weight_decay",
                  "fine_tuning_shift", "threshold")  # fmt: skip
         described: dict[str, Any] = {name: getattr(self, name) for name in names}
@@ -225,11 +225,11 @@ class Settings:
 
 
 DESCRIPTIONS: dict[str, str] = {setting.name: setting.metadata["description"] for setting in fields(Settings)}
-"""One line for each setting."""
+"""A one-line description of each setting."""
 
 
 def _power(gamma: float, shift: float = 0) -> float:
-    """2^(γ - shift), if that is a number to learn with."""
+    """2^(γ - shift), checked to be a usable learning rate."""
     try:
         rate = 2.0 ** (gamma - shift)
     except OverflowError:
@@ -245,11 +245,11 @@ def _power(gamma: float, shift: float = 0) -> float:
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a run: which layers learn, and for how long."""
+    """A part of a run: which layers are trained, and for how long."""
 
     name: StageName
     layer: int
-    """The hidden layer that learns, from 1; 0 for all."""
+    """The hidden layer to train, from 1; 0 for all."""
     epochs: int
     rate: float
     schedule: Schedule

@@ -1,4 +1,4 @@
-"""Mini-batches from a DataLoader, or from any other iterable of (x, y)."""
+"""Mini-batches from a DataLoader or any other iterable of (x, y)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ftnn.training._checks import quoted
 from ftnn.training._problem import Problem, as_array, make_problem
 
 AT_ONCE = 64
-"""Mini-batches that are taken from the iterable before the engine trains on them."""
+"""How many mini-batches are fetched before the engine trains on them."""
 
 
 def first_batch(batches: Any) -> tuple[Any, Any]:
-    """The first mini-batch, to learn sizes from."""
+    """The first mini-batch, which shows the sizes."""
     if not isinstance(batches, Iterable):
-        raise DataError(f"without y, x must be an iterable of mini-batches (x, y), not {quoted(batches)}")
+        raise DataError(f"without y, x must be an iterable of mini-batches (x, y); got {quoted(batches)}")
     for batch in batches:
         return _pair(batch)
     raise DataError("the iterable has no mini-batches")
@@ -32,7 +32,7 @@ def _pair(batch: Any) -> tuple[Any, Any]:
 
 
 def count_of(batches: Any) -> int | None:
-    """How many mini-batches there are, if that is known."""
+    """The number of mini-batches, if known."""
     try:
         return len(batches)
     except (TypeError, NotImplementedError):
@@ -40,7 +40,7 @@ def count_of(batches: Any) -> int | None:
 
 
 def pieces(problem: Problem, size: int, epoch: int) -> Iterator[Problem]:
-    """Some mini-batches at a time, joined: full ones of `size` samples, and perhaps a short last one."""
+    """Groups of mini-batches, joined: full ones of `size` samples, and possibly a short last one."""
     waiting: list[Problem] = []
     is_empty = True
     for batch in problem.batches or ():
@@ -52,7 +52,7 @@ def pieces(problem: Problem, size: int, epoch: int) -> Iterator[Problem]:
         )  # fmt: skip
         if len(piece.x) > size:
             raise DataError(
-                f"a mini-batch has {len(piece.x)} samples; the first had {size}, which is the most"
+                f"a mini-batch has {len(piece.x)} samples; expected at most {size}, the size of the first one"
             )
         waiting.append(piece)
         if len(piece.x) < size or len(waiting) == AT_ONCE:
@@ -60,7 +60,7 @@ def pieces(problem: Problem, size: int, epoch: int) -> Iterator[Problem]:
             waiting = []
     if is_empty:
         raise DataError(
-            f"the iterable has no mini-batches in epoch {epoch}; an iterator can be used only once: give a "
+            f"the iterable has no mini-batches in epoch {epoch}; an iterator can be used only once: pass a "
             "DataLoader or a list"
         )
     if waiting:
@@ -68,7 +68,7 @@ def pieces(problem: Problem, size: int, epoch: int) -> Iterator[Problem]:
 
 
 def rows(x: Any) -> Any:
-    """(samples, in), from whatever shape a sample has, such as that of an image."""
+    """(samples, in), from samples of any shape, such as images."""
     array = as_array(x, "x")
     return array.reshape(len(array), -1) if array.ndim > 2 else array
 

@@ -456,9 +456,9 @@ def test_indices_and_shapes_that_kernels_could_not_check_are_refused():
         with pytest.raises(FtnnError, match="order are"):
             network.train(samples, expected, np.array(order), rate=0.1)
     narrow = Samples.of(data.x[:, 1:], "float64")
-    with pytest.raises(FtnnError, match="17 inputs, the data 16"):
+    with pytest.raises(FtnnError, match="16 features; the first layer has 17 inputs"):
         network.train(narrow, expected, np.arange(3), rate=0.1)
-    with pytest.raises(FtnnError, match="17 inputs, the data 16"):
+    with pytest.raises(FtnnError, match="16 features; the first layer has 17 inputs"):
         network.predict(narrow)
     for labels in (data.labels + 1, data.labels[:5], None):
         with pytest.raises(FtnnError, match="label"):

@@ -210,5 +210,5 @@ def test_a_loss_that_is_not_finite_ends_the_pass_and_updates_nothing():
 def test_a_sequence_of_another_width_is_refused():
     network = Oracle(MEMORY, 3, 5, 2, "relu", "softmax").network()
     x, labels, _ = sequence(6, 3, 2)
-    with pytest.raises(FtnnError, match="3 inputs, the data 2"):
+    with pytest.raises(FtnnError, match="2 features; the first layer has 3 inputs"):
         train(network, x[:, :2], labels, rate=0.1)

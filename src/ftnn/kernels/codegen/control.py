@@ -25,9 +25,9 @@ def loop(
     start: ir.Value | None = None,
     step: int = 1,
 ) -> list[ir.Value]:
-    """`for i in range(start, stop, step)`: `body(i, carried)` gives what it carries on; the last comes back.
+    """`for i in range(start, stop, step)`: `body(i, carried)` returns the values to carry on.
 
-    One that carries nothing on may return nothing.
+    The last of these are returned. A body that carries nothing on may return None.
     """
     b: Any = v.builder
     first = ir.Constant(I64, 0) if start is None else start
@@ -62,7 +62,7 @@ def when(
     then: Callable[[], Sequence[ir.Value] | None],
     otherwise: Sequence[ir.Value] = (),
 ) -> list[ir.Value]:
-    """What `then()` gives where the scalar condition holds, else `otherwise`."""
+    """The result of `then()` if the scalar condition holds, else `otherwise`."""
     b: Any = v.builder
     before = b.block
     inside, after = b.append_basic_block("then"), b.append_basic_block("done")

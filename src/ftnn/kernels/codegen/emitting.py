@@ -14,32 +14,34 @@ from ftnn.kernels.codegen.vectors import Vectors
 
 
 def check_spellings() -> None:
-    """Refuses a table that spells an operation in a way no vector function knows."""
+    """Raise if the table of operations names a vector function that does not exist."""
     for op in OPS.values():
         if is_native(op.llvm) and op.llvm not in FUNCTIONS and op.llvm not in _BASIC:
-            raise ValueError(f"operation {op.name!r} is spelled {op.llvm!r}, which no vector function knows")
+            raise ValueError(
+                f"operation {op.name!r} names the vector function {op.llvm!r}, which does not exist"
+            )
 
 
 class Emitter:
-    """Evaluates expressions at the builder's position, in the values given for some of their parts."""
+    """Evaluates expressions at the builder's position, given the values of some of their parts."""
 
     def __init__(self, v: Vectors, known: dict[Expr, ir.Value]):
         self.v = v
         self.known = known
 
     def also(self, more: dict[Expr, ir.Value]) -> Emitter:
-        """The same with more values given."""
+        """An emitter that knows more values."""
         return Emitter(self.v, self.known | more)
 
     def evaluate(self, *roots: Expr) -> list[ir.Value]:
-        """The values of `roots`, sharing what they share."""
+        """The values of `roots`; common parts are evaluated once."""
         values = dict(self.known)
         order = list(_needed(roots, values))
         waves = {(_spelling(part), part.args[0]) for part in order if isinstance(part, Call)}
 
         def value(part: Expr) -> ir.Value:
             if part not in values:
-                # Only products are put off, to become part of a fused multiply-add where one takes them up.
+                # Only products are deferred, so that they can become part of a fused multiply-add.
                 assert isinstance(part, Call)
                 values[part] = self.v.mul(value(part.args[0]), value(part.args[1]))
             return values[part]
@@ -71,7 +73,7 @@ class Emitter:
         value: Callable[[Expr], ir.Value],
         values: dict[Expr, ir.Value],
     ) -> ir.Value:
-        """a ± b, as a fused multiply-add where one of them is a product that is not there yet."""
+        """a ± b, as a fused multiply-add if one of them is a deferred product."""
         v = self.v
         if isinstance(b, Call) and b not in values:
             first = value(b.args[0])
@@ -89,7 +91,7 @@ def _spelling(part: Call) -> str:
 
 
 def _needed(roots: Sequence[Expr], values: dict[Expr, ir.Value]) -> Iterable[Expr]:
-    """What has to be computed for `roots`, arguments first."""
+    """The parts to compute for `roots`, arguments first."""
     seen = set(values)
     stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
     while stack:

@@ -1,4 +1,4 @@
-"""What kernels are written for, and how they are called."""
+"""The target of kernels, and how they are called."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ DType = Literal["float32", "float64"]
 
 @dataclass(frozen=True)
 class Target:
-    """A kind of numbers, and the vectors of a CPU that hold them."""
+    """A dtype, and the CPU's vectors of it."""
 
     dtype: DType
     lanes: int
-    """How many numbers a vector holds."""
+    """The number of elements in a vector."""
     quick_reciprocal: bool = False
     """Whether the CPU has AVX-512's reciprocal, accurate to 14 bits."""
 
     @property
     def size(self) -> int:
-        """Of a number, in bytes."""
+        """The size of a number in bytes."""
         return 8 if self.dtype == "float64" else 4
 
     def vectors(self, numbers: int) -> int:
-        """How many vectors hold so many numbers."""
+        """The number of vectors needed for so many numbers."""
         return -(-numbers // self.lanes)
 
     def filled(self, numbers: int) -> int:
-        """So many numbers, filled up to whole vectors."""
+        """The number, rounded up to whole vectors."""
         return self.vectors(numbers) * self.lanes
 
 
@@ -37,9 +37,9 @@ class Target:
 class Args(tuple[int, ...]):
     """The block of 64-bit numbers that a kernel is called with: sizes, addresses and flags.
 
-    A subclass names them, in order, by its annotations. Whoever calls the kernel packs them by name,
-    `ForwardArgs(samples=3, …)`; the kernel finds each by its place, `ForwardArgs.places().samples`. An order
-    is never written down twice.
+    A subclass names them, in order, by its annotations. Callers of the kernel pack them by name,
+    `ForwardArgs(samples=3, …)`; the kernel finds each by its place, `ForwardArgs.places().samples`. So the
+    order is written down only once.
     """
 
     names: ClassVar[tuple[str, ...]] = ()
@@ -60,5 +60,5 @@ class Args(tuple[int, ...]):
 
     @classmethod
     def places(cls) -> Self:
-        """The place of each."""
+        """The place of each argument."""
         return cls(**{name: place for place, name in enumerate(cls.names)})

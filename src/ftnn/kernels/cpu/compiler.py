@@ -1,8 +1,8 @@
-"""LLVM IR → machine code, kept under a content hash.
+"""LLVM IR → machine code, cached under a content hash.
 
-The cache holds, for each kernel, its IR as text, for people, and its machine code. The key is made of the IR,
-the versions of what compiled it, the flags and the CPU, so an entry is never wrong, only missing. Entries are
-written whole or not at all; one that is damaged is made again. See `cache.py` for who may write them.
+For each kernel, the cache holds its machine code and, for people, its IR as text. The key covers the IR, the
+compiler's versions and flags, and the CPU, so an entry can be missing but never wrong. Entries are written
+atomically, and damaged ones are rebuilt. See `cache.py` for who may write them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ftnn.kernels.cpu import cache
 
 OPTIMISATION = 2
 MAX_SELECTS = 500
-"""Selections in a module up to which LLVM simplifies it. The time that takes grows with the square of their
-number: 4 s for 1,800 of them, against 0.2 s to compile them as they are."""
-_FEATURES = "-prefer-256-bit"  # the vectors' width is chosen here, not by LLVM
+"""The most selections in a module that LLVM may simplify. This takes time quadratic in their number: 4 s for
+1,800 of them, against 0.2 s to compile them unsimplified."""
+_FEATURES = "-prefer-256-bit"  # we choose the width of vectors, not LLVM
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Code:
     """Its LLVM IR."""
     address: int
     _alive: Any = field(repr=False)
-    """The engine: the code lives as long as it."""
+    """The engine, which keeps the code alive."""
 
     def __call__(self, args: Sequence[int]) -> None:
-        """Run it on sizes and addresses. The interpreter's lock is released meanwhile."""
+        """Run it on sizes and addresses, with the interpreter's lock released."""
         _prototype()(self.address)((ctypes.c_int64 * len(args))(*args))
 
 
@@ -67,7 +67,7 @@ def _machine() -> llvm.TargetMachine:
 
 @functools.cache
 def host(dtype: DType) -> Target:
-    """This CPU's vectors of such numbers."""
+    """This CPU's vectors of `dtype`."""
     features = llvm.get_host_cpu_features()
     width = 64 if features.get("avx512f") else 32 if features.get("avx") else 16
     lanes = width // (8 if dtype == "float64" else 4)
@@ -75,7 +75,7 @@ def host(dtype: DType) -> Target:
 
 
 def host_of(x: Tensor) -> Target:
-    """This CPU's vectors of the numbers that `x` holds."""
+    """This CPU's vectors of the dtype of `x`."""
     return host("float64" if x.dtype == torch.float64 else "float32")
 
 
@@ -84,7 +84,7 @@ _compiled: dict[str, Code] = {}
 
 
 def compiled(text: str) -> Code:
-    """The machine code of a module with a function `kernel`: known here, from the cache, or made now."""
+    """The machine code of a module with a function `kernel`: from memory, the cache, or compiled now."""
     key = _key(text)
     with _lock:
         code = _compiled.get(key)
@@ -95,7 +95,7 @@ def compiled(text: str) -> Code:
 
 @functools.lru_cache(maxsize=1024)
 def kernel(template: Callable[..., str], *arguments: Hashable, **options: Hashable) -> Code:
-    """The machine code of what a template writes."""
+    """The machine code of the kernel that a template generates."""
     return compiled(template(*arguments, **options))
 
 
@@ -118,7 +118,7 @@ def _load(key: str, text: str) -> Code:
     if machine_code is None:
         machine_code = _build(text)
         cache.write(f"{key}.o", machine_code, readable=(f"{key}.ll", text.encode()))
-    # An engine takes the machine that it is given for itself; it only links, so a plain one will do.
+    # An engine takes ownership of its target machine. It only links, so a plain machine is enough.
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target().create_target_machine(jit=True))
     engine.add_object_file(llvm.ObjectFileRef.from_data(machine_code))
     engine.finalize_object()

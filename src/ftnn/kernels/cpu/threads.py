@@ -1,11 +1,11 @@
 """Threads for kernels: torch's own, as many as torch may use.
 
-A task is a list of kernel calls, run in order. All tasks go to compiled code at once, which takes them from a
-counter, so that Python is asked once and threads never wait for its lock.
+A task is a list of kernel calls, run in order. All tasks are passed to compiled code at once, which draws
+them from a counter, so there is a single call from Python and threads never wait for its lock.
 
-torch's threads belong to GNU's OpenMP, and spin for a while after each operation. Threads of ours beside
-them would find no free core; so where that library is loaded, its threads do our work too. Elsewhere, and in
-forked processes, where it would wait for threads that are not there, a pool of ours does it.
+torch's threads belong to GNU's OpenMP, and spin for a while after each operation. Additional threads would
+find no free core, so if that library is loaded, its threads run our tasks too. Otherwise, and in forked
+processes, where OpenMP would wait for threads that do not exist, a separate pool runs them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 
 
 def run(tasks: Sequence[Sequence[Call]], *, parallel: bool = True) -> None:
-    """Run independent tasks; `torch.set_num_threads` says on how many threads."""
+    """Run independent tasks; `torch.set_num_threads` sets the number of threads."""
     threads = min(torch.get_num_threads(), len(tasks)) if parallel else 1
     table = _table(tasks)
     address = table.buffer_info()[0]
@@ -49,23 +49,23 @@ def run(tasks: Sequence[Sequence[Call]], *, parallel: bool = True) -> None:
     elif (start := _torch_threads()) is not None and not _may_be_forked():
         start(team, address, threads, 0)
     else:
-        # This thread takes its share too: one fewer to wake.
+        # This thread does its share too, so there is one fewer to wake.
         waiting = [_pool(os.getpid(), threads - 1).submit(team, address) for _ in range(threads - 1)]
         team(address)
-        for one in waiting:
-            one.result()
-    del table  # it was in use until now
+        for future in waiting:
+            future.result()
+    del table  # in use until now
 
 
 def _may_be_forked() -> bool:
-    """Whether torch's threads may have stayed in a parent: also where ftnn was imported after the fork."""
+    """Whether torch's threads may be in a parent process, even if ftnn was imported after the fork."""
     return os.getpid() != FIRST or multiprocessing.parent_process() is not None
 
 
 def _table(tasks: Sequence[Sequence[Call]]) -> array[int]:
-    """What the team reads: a counter, how many tasks, where the calls of each end, (kernel, arguments).
+    """The team's input: a counter, the number of tasks, the end of each task's calls, and the calls.
 
-    The arguments themselves come last. NumPy would take several times as long for so few numbers.
+    A call is a pair (kernel, address of its arguments). The arguments themselves come last. NumPy would take several times as long for so few numbers.
     """
     calls = [call for task in tasks for call in task]
     args_at = 3 + len(tasks) + 2 * len(calls)
@@ -76,7 +76,7 @@ def _table(tasks: Sequence[Sequence[Call]]) -> array[int]:
         pairs += (code.address, place)
         args += call_args
         place += 8 * len(call_args)
-    table[:] = array("q", numbers + pairs + args)  # in place: it is of this length already
+    table[:] = array("q", numbers + pairs + args)  # in place: the length is the same
     return table
 
 
@@ -85,7 +85,7 @@ def _team() -> Any:
     """The compiled function that takes tasks and runs their calls until none is left."""
     code = compiled(_team_text())
     function: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address)
-    function.code = code  # which lives as long as the function
+    function.code = code  # keeps the code alive as long as the function
     return function
 
 
@@ -99,8 +99,8 @@ def _team_text() -> str:
     )
     b: Any = ir.IRBuilder(entry)
 
-    def at(index: ir.Value) -> ir.Value:
-        return b.gep(function.args[0], [index], source_etype=i64)
+    def at(place: ir.Value) -> ir.Value:
+        return b.gep(function.args[0], [place], source_etype=i64)
 
     def number(value: int) -> ir.Value:
         return ir.Constant(i64, value)
@@ -109,11 +109,11 @@ def _team_text() -> str:
     pairs = b.add(count, number(3))
     b.branch(take)
     b.position_at_end(take)
-    mine = b.atomic_rmw("add", at(number(0)), number(1), "acq_rel")
-    b.cbranch(b.icmp_signed("<", mine, count), task, end)
+    index = b.atomic_rmw("add", at(number(0)), number(1), "acq_rel")
+    b.cbranch(b.icmp_signed("<", index, count), task, end)
     b.position_at_end(task)
-    first = b.load(at(b.add(mine, number(2))), typ=i64)
-    last = b.load(at(b.add(mine, number(3))), typ=i64)
+    first = b.load(at(b.add(index, number(2))), typ=i64)
+    last = b.load(at(b.add(index, number(3))), typ=i64)
     b.branch(each)
     b.position_at_end(each)
     call = b.phi(i64)
@@ -130,7 +130,7 @@ def _team_text() -> str:
 
 
 class Callee:
-    """A pointer that is called: llvmlite wants to know the type of the function behind it."""
+    """A pointer to call: llvmlite needs the type of the function it points to."""
 
     def __init__(self, address: Any, kind: ir.FunctionType):
         self._address = address
@@ -144,7 +144,7 @@ class Callee:
 
 @cache
 def _torch_threads() -> Any:
-    """`GOMP_parallel` of the OpenMP library that torch has loaded; None where it is another."""
+    """`GOMP_parallel` of the OpenMP library that torch has loaded; None if it is another library."""
     for path in sorted((Path(torch.__file__).parent / "lib").glob("libgomp*")):
         try:
             library = ctypes.CDLL(str(path))

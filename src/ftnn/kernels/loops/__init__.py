@@ -5,5 +5,5 @@ names. Samples come in tiles. In kernels that skip zeros, a tile has a list for 
 nonzero x_j, then the others. F(0) does not depend on the sample, so the others share one evaluation.
 
 Layouts: matrices (in, out), with an explicit row length; lists (in, stride), where the stride is a multiple
-of the vector length; `u`, `g` (vectors, stride, lanes). Memory between two rows is neither read nor written.
+of the vector length; `u`, `g` (vectors, stride, lanes). Memory between rows is neither read nor written.
 """

@@ -25,7 +25,7 @@ class ActivateArgs(Args):
 
 
 def activate(value: Expr, slope: Expr | None, target: Target, *, has_bias: bool) -> str:
-    """outputs = φ(sums + bias), and the slope there unless it is None. Both are formulas in x."""
+    """outputs = φ(sums + bias), and the slope there unless `slope` is None. Both are formulas in x."""
     k = Kernel("activate", target, ActivateArgs)
     A, v = ActivateArgs.places(), k.v
     rows, bias, slopes, row_length = (
@@ -56,7 +56,7 @@ class ErrorArgs(Args):
     vectors: int
     stride: int
     down: int
-    """The error at the outputs, (outputs filled up to whole vectors, stride)."""
+    """The error at the outputs, (outputs padded to whole vectors, stride)."""
     slopes: int
     """(samples, row)."""
     row_length: int
@@ -67,8 +67,8 @@ class ErrorArgs(Args):
 def error_at_sums(target: Target) -> str:
     """g = error at the outputs · slope.
 
-    Where the slope is 0 there is no error, even if it was infinite. Subnormal errors become 0: they move
-    nothing, and each product with one takes the CPU a hundred cycles. Saturated activations make many.
+    Where the slope is 0, the error is 0, even if it was infinite. Subnormal errors become 0: they have no
+    effect, yet each product with one takes the CPU a hundred cycles. Saturated activations produce many.
     """
     k = Kernel("error_at_sums", target, ErrorArgs)
     A, v, lanes = ErrorArgs.places(), k.v, target.lanes
@@ -94,8 +94,8 @@ def error_at_sums(target: Target) -> str:
             place = k.plus(here, k.times(s, lanes))
             slope = k.load(slopes, k.plus(k.times(s, row_length), column))
             error = v.mul(k.load(g, place), slope)
-            is_none = v.logical_or(v.eq(slope, zero), v.lt(v.abs(error), least))
-            k.store(v.select(is_none, zero, error), g, place)
+            vanishes = v.logical_or(v.eq(slope, zero), v.lt(v.abs(error), least))
+            k.store(v.select(vanishes, zero, error), g, place)
 
         loop(v, samples, each_sample)
 

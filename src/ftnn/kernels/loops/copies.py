@@ -14,23 +14,23 @@ class CollectArgs(Args):
     samples: int
     stride: int
     x: int
-    """The first of this tile's samples."""
+    """The first sample of this tile."""
     by_input: int
-    """How far the next input of the same sample is, in numbers."""
+    """The distance to the next input of the same sample, in numbers."""
     by_sample: int
     counts: int
     indices: int
     values: int
     least: int
-    """Fewer zeros than this are not worth a list of their own."""
+    """Inputs with fewer zeros than this list all samples."""
     zeros: int
-    """Whether the zeros are listed too, after the others: where each of them is visited."""
+    """Whether zeros are listed too, after the others, so that each can be visited."""
     signed: int
-    """Whether -0 is a number like any other: 1/x tells it from 0."""
+    """Whether -0 counts as nonzero: 1/x distinguishes it from 0."""
 
 
 def collect(target: Target) -> str:
-    """The lists of a tile from x, whatever its strides."""
+    """Build the lists of a tile from x, which may have any strides."""
     k = Kernel("collect", target, CollectArgs)
     b, A = k.builder, CollectArgs.places()
     samples, stride = k.number(A.samples), k.number(A.stride)
@@ -42,13 +42,13 @@ def collect(target: Target) -> str:
         k.number(A.least),
     )
     scalar, nothing, one = k.v.scalar, ir.Constant(I64, 0), ir.Constant(I64, 1)
-    whole = ir.IntType(k.v.bits)
+    integer = ir.IntType(k.v.bits)
     zeros = k.is_set(k.number(A.zeros))
-    all_bits, but_the_sign = ir.Constant(whole, -1), ir.Constant(whole, 2 ** (k.v.bits - 1) - 1)
-    bits = b.select(k.is_set(k.number(A.signed)), all_bits, but_the_sign)
+    all_bits, all_but_sign = ir.Constant(integer, -1), ir.Constant(integer, 2 ** (k.v.bits - 1) - 1)
+    bits = b.select(k.is_set(k.number(A.signed)), all_bits, all_but_sign)
 
     def is_zero(x_here: ir.Value) -> ir.Value:
-        return b.icmp_unsigned("==", b.and_(b.bitcast(x_here, whole), bits), ir.Constant(whole, 0))
+        return b.icmp_unsigned("==", b.and_(b.bitcast(x_here, integer), bits), ir.Constant(integer, 0))
 
     def each_input(j: ir.Value, _: list[ir.Value]) -> None:
         source, target = k.times(j, by_input), k.times(j, stride)
@@ -63,7 +63,7 @@ def collect(target: Target) -> str:
 
         def first_pass(s: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
             x_here = at(s)
-            put(carried[0], s, x_here)  # without a branch: a zero is written over by the next
+            put(carried[0], s, x_here)  # without a branch: the next sample overwrites a zero
             return [k.plus(carried[0], b.zext(b.not_(is_zero(x_here)), I64))]
 
         listed = loop(k.v, samples, first_pass, [nothing])[0]
@@ -73,7 +73,7 @@ def collect(target: Target) -> str:
             loop(k.v, samples, lambda s, _: put(s, s, at(s)))
             return [samples]
 
-        kept = when(k.v, few, all_in_order, [listed])[0]
+        final_count = when(k.v, few, all_in_order, [listed])[0]
 
         def zeros_last() -> None:
             def second_pass(s: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
@@ -85,7 +85,7 @@ def collect(target: Target) -> str:
             loop(k.v, samples, second_pass, [listed])
 
         when(k.v, b.and_(b.not_(few), zeros), zeros_last)
-        b.store(b.trunc(kept, I32), k.at(count, I32, j))
+        b.store(b.trunc(final_count, I32), k.at(count, I32, j))
 
     loop(k.v, k.number(A.inputs), each_input)
     return k.finish()
@@ -102,7 +102,7 @@ class PackArgs(Args):
 
 
 def pack(target: Target) -> str:
-    """g, (vectors, stride, lanes), from rows."""
+    """Copy rows into g, (vectors, stride, lanes)."""
     k = Kernel("pack", target, PackArgs)
     A = PackArgs.places()
     stride, source, row_length = k.number(A.stride), k.pointer(A.source), k.number(A.row_length)
@@ -123,17 +123,17 @@ class TransposeArgs(Args):
     rows: int
     columns: int
     width: int
-    """How many columns the target has room for: zeros fill it up."""
+    """The number of columns of the target; the rest is padded with zeros."""
     source: int
     source_by_row: int
-    """How far the next row is, in numbers."""
+    """The distance to the next row, in numbers."""
     source_by_column: int
     target: int
     target_by_row: int
 
 
 def transpose(target: Target) -> str:
-    """target[row, column] = source[row, column], whatever the source's strides: a transposition, mostly."""
+    """target[row, column] = source[row, column] for any strides of the source; usually a transposition."""
     k = Kernel("transpose", target, TransposeArgs)
     b, A = k.builder, TransposeArgs.places()
     columns, width = k.number(A.columns), k.number(A.width)
@@ -161,13 +161,13 @@ def transpose(target: Target) -> str:
 
 class TotalArgs(Args):
     numbers: int
-    """How many; at least a vector."""
+    """The number of elements, at least a vector."""
     source: int
     target: int
 
 
 def total(target: Target) -> str:
-    """target, a vector, is finite where all numbers are (and their sum is): a cheap question about them."""
+    """Sum the numbers into a vector: a cheap test, as it is finite only if they all are."""
     k, A = Kernel("total", target, TotalArgs), TotalArgs.places()
     source, result, numbers = k.pointer(A.source), k.pointer(A.target), k.number(A.numbers)
     width = ir.Constant(I64, k.v.lanes)
@@ -176,7 +176,7 @@ def total(target: Target) -> str:
         return [k.v.add(carried[0], k.load(source, k.times(vec, k.v.lanes)))]
 
     whole = k.builder.sdiv(numbers, width)
-    # The last vector may hold some numbers for the second time.
+    # The last vector may include some numbers twice.
     last = k.load(source, k.builder.sub(numbers, width))
     k.store(loop(k.v, whole, each, [last])[0], result, ir.Constant(I64, 0))
     return k.finish()

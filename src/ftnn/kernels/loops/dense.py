@@ -33,7 +33,7 @@ from ftnn.kernels.program import Program
 
 Values = list[ir.Value]
 EachSample = Callable[[ir.Value, Emitter, Values], Values]
-"""Takes a sample's number, an emitter that knows its x, and the carried values; returns those to carry on."""
+"""Takes a sample's index, an emitter that knows its x, and the carried values; returns their new values."""
 
 
 class _Tile:
@@ -168,7 +168,7 @@ class DenseBackwardArgs(Args):
     accumulate: int
     """Whether to add to the gradients rather than overwrite them."""
     dx: int
-    """The error sent down, (in, stride)."""
+    """The error passed down, (in, stride)."""
 
 
 def dense_backward(program: Program, target: Target, *, by_x: bool, by_parameters: bool) -> str:

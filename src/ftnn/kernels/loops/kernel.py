@@ -1,4 +1,4 @@
-"""What all templates are written with: a kernel being written, lists of samples, values of matrices."""
+"""The building blocks of all templates: kernels, lists of samples and the values of matrices."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ftnn.kernels.codegen.vectors import Vectors
 from ftnn.kernels.program import Program
 
 TILE = 64
-"""The most samples of one kernel call, unless the kernel is made for more."""
+"""The most samples per kernel call, unless the kernel is generated for more."""
 
 
 class Kernel:
-    """A module with one kernel in it, being written."""
+    """Builds a module with one kernel."""
 
     def __init__(self, name: str, target: Target, args: type[Args]):
         self.module = ir.Module(name)
@@ -31,7 +31,7 @@ class Kernel:
         self._args, self._names = function.args[0], args.names
 
     def number(self, place: int) -> ir.Value:
-        """The argument at a place."""
+        """The argument at a place, as a number."""
         return self._argument(place, I64)
 
     def pointer(self, place: int) -> ir.Value:
@@ -41,7 +41,7 @@ class Kernel:
         return self.builder.load(self.at(self._args, I64, place), typ=kind, name=self._names[place])
 
     def pointers(self, place: int, count: int) -> list[ir.Value]:
-        """`count` addresses, behind one."""
+        """`count` addresses, from the table that an argument points to."""
         table = self.pointer(place)
         return [self.builder.load(self.at(table, I64, k), typ=POINTER) for k in range(count)]
 
@@ -70,11 +70,11 @@ class Kernel:
     def put_index(self, value: ir.Value, base: ir.Value, place: ir.Value) -> None:
         self.builder.store(self.builder.trunc(value, I32), self.at(base, I32, place))
 
-    def whole_at(self, base: ir.Value, place: ir.Value | int) -> ir.Value:
+    def int64_at(self, base: ir.Value, place: ir.Value | int) -> ir.Value:
         """A 64-bit integer."""
         return self.builder.load(self.at(base, I64, place), typ=I64)
 
-    def put_whole(self, value: ir.Value | int, base: ir.Value, place: ir.Value | int) -> None:
+    def put_int64(self, value: ir.Value | int, base: ir.Value, place: ir.Value | int) -> None:
         number = ir.Constant(I64, value) if isinstance(value, int) else value
         self.builder.store(number, self.at(base, I64, place))
 
@@ -85,16 +85,16 @@ class Kernel:
         """Memory on the stack, for as long as the kernel runs."""
         with self.builder.goto_entry_block():
             place: Any = self.builder.alloca(ir.ArrayType(self.v.scalar, elements))
-        place.align = self.v.lanes * self.v.bits // 8  # else each vector there lies across two lines of cache
+        place.align = self.v.lanes * self.v.bits // 8  # else each vector would straddle two cache lines
         return untyped(place)
 
-    def whole_numbers(self, count: int) -> ir.Value:
-        """Room for so many 64-bit integers on the stack."""
+    def int64s_on_stack(self, count: int) -> ir.Value:
+        """Space for `count` 64-bit integers on the stack."""
         with self.builder.goto_entry_block():
             return untyped(self.builder.alloca(ir.ArrayType(I64, count)))
 
     def vectors_on_stack(self, count: ir.Value) -> ir.Value:
-        """Room for a number of vectors that is known when the kernel runs: for use outside of loops."""
+        """Space for a number of vectors known only at run time. Do not use it inside loops."""
         return untyped(self.builder.alloca(self.v.type, size=count))
 
     def is_set(self, flag: ir.Value) -> ir.Value:
@@ -117,13 +117,13 @@ class Kernel:
 
 
 def untyped(place: Any) -> ir.Value:
-    """LLVM's pointers have no type any more; llvmlite still gives one to what is on the stack."""
+    """LLVM's pointers are untyped now, but llvmlite still types those to the stack."""
     place.type = POINTER
     return place
 
 
 class SampleLists:
-    """The samples of a tile by input: `x` and where each sample stands."""
+    """The samples of a tile by input: their `x` and indices."""
 
     def __init__(
         self,
@@ -144,21 +144,21 @@ class SampleLists:
         )
 
     def at(self, j: ir.Value) -> None:
-        """Turn to input j."""
+        """Move to input j."""
         k = self.k
         self.row = k.times(j, self._stride)
         self.listed = k.builder.sext(k.builder.load(k.at(self._count, I32, j), typ=I32), I64)
         self.some_are_zero = k.builder.icmp_signed("<", self.listed, self.samples)
 
     def sample(self, s: ir.Value) -> ir.Value:
-        """Which sample stands at place s."""
+        """The index of the sample at place s."""
         return self.k.index_at(self._index, self.k.plus(self.row, s))
 
     def x(self, s: ir.Value) -> ir.Value:
         return self.k.broadcast(self._value, self.k.plus(self.row, s))
 
     def tabulate(self, parts: Sequence[Expr], tables: Sequence[ir.Value]) -> None:
-        """Write what depends on x alone into tables by place, a vector of samples at a time."""
+        """Tabulate the parts that depend only on x, a vector of samples at a time."""
         k = self.k
         if not parts:
             return
@@ -182,6 +182,6 @@ def matrix_values(
 
 
 def hoisted(emit: Emitter, roots: Sequence[Expr]) -> Emitter:
-    """With what depends on matrices alone computed."""
+    """An emitter with the parts that depend only on matrices already computed."""
     parts = frontier(roots, "matrices")
     return emit.also(dict(zip(parts, emit.evaluate(*parts), strict=True)))

@@ -1,4 +1,4 @@
-"""Losses: each sample's, and the error that it sends down."""
+"""Losses: the loss of each sample, and the error it passes down."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ class LossArgs(Args):
     weights: int
     """(all samples,); 0: all are 1."""
     is_output: int
-    """(row,): 1 for outputs, 0 for what fills them up to whole vectors."""
+    """(row,): 1 for outputs, 0 for the padding to whole vectors."""
     exponentials: int
-    """Room for a float64 number for each output."""
+    """Scratch for one float64 number per output."""
     losses: int
-    """(steps,) float64: the mean of each step."""
+    """(steps,) float64: the mean loss of each step."""
     g: int
     """(vectors, stride, lanes)."""
 
 
 class _Losses:
-    """What all losses share: rows, weights, and the mean at the end."""
+    """The common part of all losses: rows, weights, and the final mean."""
 
     def __init__(self, k: Kernel):
         A = LossArgs.places()
@@ -58,7 +58,7 @@ class _Losses:
         self._samples = k.number(A.samples)
 
     def weight(self, row: ir.Value) -> ir.Value:
-        """A sample's, float64."""
+        """A sample's weight, float64."""
         k, b = self.k, self.k.builder
         weight: Any = when(
             k.v,
@@ -69,19 +69,19 @@ class _Losses:
         return weight if weight.type == DOUBLE else b.fpext(weight, DOUBLE)
 
     def finish(self, total: ir.Value, right: ir.Value) -> str:
-        """Add to the step's mean loss and to the correct samples; stop if the loss is not finite."""
+        """Add to the step's mean loss and number of correct samples; stop if the loss is not finite."""
         k, b, P = self.k, self.k.builder, Progress.places()
-        place = k.at(self._losses, DOUBLE, k.whole_at(self._progress, P.step))
+        place = k.at(self._losses, DOUBLE, k.int64_at(self._progress, P.step))
         is_first = b.icmp_signed("==", self._first, ir.Constant(I64, 0))
         so_far = when(k.v, b.not_(is_first), lambda: [b.load(place, typ=DOUBLE)], [ir.Constant(DOUBLE, 0.0)])[
             0
         ]
         mean = b.fadd(so_far, b.fdiv(total, b.sitofp(self._batch, DOUBLE)))
         b.store(mean, place)
-        k.put_whole(k.plus(k.whole_at(self._progress, P.right), right), self._progress, P.right)
-        # inf - inf and NaN - NaN are NaN; a finite number less itself is not.
+        k.put_int64(k.plus(k.int64_at(self._progress, P.right), right), self._progress, P.right)
+        # inf - inf and NaN - NaN are NaN; a finite number minus itself is not.
         is_finite = b.fcmp_ordered("ord", b.fsub(mean, mean), ir.Constant(DOUBLE, 0.0))
-        when(k.v, b.not_(is_finite), lambda: k.put_whole(1, self._progress, P.stop))
+        when(k.v, b.not_(is_finite), lambda: k.put_int64(1, self._progress, P.stop))
         return k.finish()
 
 
@@ -99,13 +99,13 @@ def softmax(target: Target) -> str:
 
     def each_sample(s: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
         row, base = common.rows[s], k.times(s, row_length)
-        label = k.whole_at(labels, row)
+        label = k.int64_at(labels, row)
 
         def output(o: ir.Value) -> ir.Value:
             y: Any = k.scalar(rows, k.plus(base, o))
             return y if y.type == DOUBLE else b.fpext(y, DOUBLE)
 
-        def look(o: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+        def find_largest(o: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
             top, best, finite = carried
             y = output(o)
             is_larger = b.fcmp_ordered(">", y, top)
@@ -113,7 +113,7 @@ def softmax(target: Target) -> str:
             return [b.select(is_larger, y, top), b.select(is_larger, o, best), b.and_(finite, is_number)]
 
         start = [output(nothing), nothing, ir.Constant(ir.IntType(1), 1)]
-        top, best, finite = loop(v, outputs, look, start)
+        top, best, finite = loop(v, outputs, find_largest, start)
 
         def exponential(o: ir.Value, total: list[ir.Value]) -> list[ir.Value]:
             value = b.call(exp, [b.fsub(output(o), top)])
@@ -133,7 +133,7 @@ def softmax(target: Target) -> str:
             k.put_scalar(number, g, k.plus(place, b.srem(o, lanes)))
 
         loop(v, outputs, error)
-        # Outputs that are not finite do not name a class.
+        # Outputs that are not finite do not predict a class.
         is_right = b.zext(b.and_(finite, b.icmp_signed("==", best, label)), I64)
         return [b.fadd(carried[0], b.fmul(weight, loss)), k.plus(carried[1], is_right)]
 
@@ -142,7 +142,7 @@ def softmax(target: Target) -> str:
 
 
 def elementwise_loss(value: Expr, slope: Expr, target: Target) -> str:
-    """Σ over outputs of a formula in y and t, and its slope by y."""
+    """Σ over outputs of a formula in y and t, and its derivative with respect to y."""
     k = Kernel("loss", target, LossArgs)
     v, b, A = k.v, k.builder, LossArgs.places()
     common = _Losses(k)

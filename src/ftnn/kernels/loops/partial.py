@@ -4,7 +4,7 @@ With most connections gone, vectors of outputs would be mostly empty. So here a 
 connection's parameters are the same in all lanes, and an output's sums stay in registers while the kernel
 loops over its connections.
 
-Layouts, for one tile of `width` = `vectors`·lanes samples: x and the error sent down (in, width), the sums
+Layouts, for one tile of `width` = `vectors`·lanes samples: x and the error passed down (in, width), the sums
 and their error (outputs, width). Parameters, constants, gradients and inputs have one number per connection.
 """
 
@@ -39,7 +39,7 @@ class PartialArgs(Args):
     sums: int
     """The sums, which `forward` writes, or their error."""
     targets: int
-    """Arrays to add gradients to: one per parameter, or the error sent down."""
+    """Arrays to add gradients to: one per parameter, or the error passed down."""
 
 
 _ARGS = PartialArgs.places()
@@ -94,7 +94,7 @@ def by_parameters(program: Program, target: Target, vectors: int) -> str:
 
 
 def by_x(program: Program, target: Target, vectors: int) -> str:
-    """Add the error that these outputs send down."""
+    """Add the error that these outputs pass down."""
     k = Kernel("partial_by_x", target, PartialArgs)
     (slope,) = map(regrouped, exact(differentiate(kernel_form(program), INPUT)))
     errors, down = k.pointer(_ARGS.sums), k.pointer(_ARGS.targets)

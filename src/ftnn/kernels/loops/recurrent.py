@@ -29,7 +29,7 @@ class MemoryArgs(Args):
     u: int
     """The sums, or the error at them: a vector for each vector of outputs."""
     u_stride: int
-    """How far the next of these vectors is, in numbers."""
+    """The distance to the next of these vectors, in numbers."""
     states: int
     """Addresses of the rule's states, parameter by parameter."""
     scalars: int
@@ -57,7 +57,7 @@ def memory_forward(program: Program, target: Target) -> str:
 
 
 def memory_update(program: Program, target: Target, update: Update) -> str:
-    """The update after one step, `before` taken as given: the paper's one-step derivative."""
+    """The update after one step, with `before` held constant: the paper's one-step derivative."""
     k = Kernel("memory_update", target, MemoryArgs)
     v = k.v
     slopes = [regrouped(program.slopes[name]) for name in program.parameters]
@@ -69,8 +69,8 @@ def memory_update(program: Program, target: Target, update: Update) -> str:
     def each(vec: ir.Value, place: ir.Value, emit: Emitter, tables: Sequence[ir.Value]) -> None:
         error = k.load(errors, k.times(vec, stride))
         for n, (name, slope) in enumerate(zip(program.parameters, emit.evaluate(*slopes), strict=True)):
-            own = states[n * count : (n + 1) * count]
-            updating.at(place, tables[n], own, v.mul(error, slope), emit.known[symbol(name)])
+            own_states = states[n * count : (n + 1) * count]
+            updating.at(place, tables[n], own_states, v.mul(error, slope), emit.known[symbol(name)])
 
     return _over_memory(k, program, each)
 
@@ -80,7 +80,7 @@ def _over_memory(
     program: Program,
     each: Callable[[ir.Value, ir.Value, Emitter, Sequence[ir.Value]], None],
 ) -> str:
-    """The loops over inputs and vectors of outputs that both memory kernels have."""
+    """The loops over inputs and vectors of outputs that both memory kernels share."""
     A = _ARGS
     vectors, x, before, row_length = (
         k.number(A.vectors),

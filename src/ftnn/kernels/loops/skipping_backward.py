@@ -1,4 +1,4 @@
-"""Backward, over lists of the samples that are not zero: gradients, or the update at once."""
+"""The backward pass over lists of nonzero samples: gradients, or the update at once."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ class BackwardArgs(Args):
     g: int
     """The error at the sums, (vectors, stride, lanes)."""
     subset_sums: int
-    """The errors of groups of samples, summed: see `zeros.py`."""
+    """Sums of the errors of groups of samples: see `zeros.py`."""
     gradients: int
-    """Addresses: of the gradients or, with an update, of the rule's states, parameter by parameter."""
+    """Addresses of the gradients or, with an update, of the rule's states, parameter by parameter."""
     gradient_row_length: int
     accumulate: int
-    """Whether gradients are added to what is there."""
+    """Whether to add to the gradients rather than overwrite them."""
     dx: int
-    """The error sent down, (in, row)."""
+    """The error passed down, (in, row)."""
     dx_row_length: int
     dx_at_zero: int
-    """Whether it is wanted where x is zero."""
+    """Whether `dx` is needed where x is zero."""
     scalars: int
-    """With an update: see `updates.py`."""
+    """Used with an update: see `updates.py`."""
 
 
 @dataclass(frozen=True)
 class Slopes:
-    """What a backward kernel evaluates: `outer`·`inner` for each parameter, `down` for x."""
+    """The slopes that a backward kernel evaluates: `outer`·`inner` for each parameter, `down` for x."""
 
     outer: tuple[Expr, ...]
-    """Factors of matrices alone: left for after the sum over the samples."""
+    """Factors that depend only on matrices, applied after the sum over the samples."""
     inner: tuple[Expr, ...]
     down: Expr
     inner_at_zero: tuple[Expr, ...]
@@ -97,7 +97,7 @@ def backward(
     update: Update | None = None,
     tile: int = TILE,
 ) -> str:
-    """Gradients of Σ g·(F ⊙ x) by x and every parameter in one pass; or the update of these at once."""
+    """The gradients of Σ g·(F ⊙ x) by x and every parameter in one pass, or the update at once."""
     k = Kernel("update" if update else "backward", target, BackwardArgs)
     v, b, A = k.v, k.builder, BackwardArgs.places()
     lanes = target.lanes
@@ -145,7 +145,7 @@ def backward(
             def error_at(s: ir.Value) -> ir.Value:
                 return k.load(g, k.plus(here, k.times(lists.sample(s), lanes)))
 
-            def send_down(s: ir.Value, error: ir.Value, emit: Emitter, slope: Expr) -> None:
+            def pass_down(s: ir.Value, error: ir.Value, emit: Emitter, slope: Expr) -> None:
                 cell = k.times(s, lanes)
                 more = {ERROR: error, SUM: k.load(partial, cell)}
                 total = plus(SUM, times(ERROR, slope))
@@ -182,7 +182,7 @@ def backward(
 
                 def zeros_too() -> None:
                     def each_zero(s: ir.Value, _: list[ir.Value]) -> None:
-                        send_down(s, error_at(s), emit, down_at_zero)
+                        pass_down(s, error_at(s), emit, down_at_zero)
 
                     loop(v, lists.samples, each_zero, start=lists.listed)
 

@@ -1,4 +1,4 @@
-"""Forward, over lists of the samples that are not zero. `zeros.py` says what becomes of the others."""
+"""The forward pass over lists of nonzero samples. `zeros.py` explains how the others are handled."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class ForwardArgs(Args):
     matrices: int
     row_length: int
     u: int
-    """Room for (vectors, stride, lanes) numbers."""
+    """Scratch for (vectors, stride, lanes) numbers."""
     out: int
     out_row_length: int
     explicit: int
-    """Whether F(0) is added to each zero sample; the lists must name these too, after the others."""
+    """Whether F(0) is added to each zero sample; the lists must then include these, after the others."""
     lost: int
-    """Set to 1 where sharing F(0) may have cost digits, or F(0) is not finite: ask again, explicitly."""
+    """Set to 1 if sharing F(0) may have cost digits, or F(0) is not finite: repeat it explicitly."""
 
 
 def forward(program: Program, target: Target, tile: int = TILE) -> str:
@@ -91,7 +91,7 @@ def forward(program: Program, target: Target, tile: int = TILE) -> str:
         def all_vectors(*, explicit: bool) -> None:
             loop(v, vectors, lambda vec, _: each_vector(vec, explicit=explicit))
 
-        if zeros is not None:  # two loops: a branch inside one would cost more than the work it selects
+        if zeros is not None:  # two loops: a branch inside one would cost more than it saves
             when(v, zeros.explicit, lambda: all_vectors(explicit=True))
             when(v, k.builder.not_(zeros.explicit), lambda: all_vectors(explicit=False))
         else:

@@ -1,4 +1,4 @@
-"""Around a training step: what changes from step to step, and samples gathered into lists."""
+"""The frame of a training step: its progress and scalars, and samples gathered into lists."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ftnn.kernels.codegen.target import Args, Target
 from ftnn.kernels.loops.kernel import Kernel
 
 EXPLICIT = 64
-"""For how many steps a layer adds F(0) to each zero once sharing it may have cost digits."""
+"""For how many steps a layer adds F(0) to each zero, after sharing it may have cost digits."""
 
 
 class Progress(Args):
-    """What the kernels of a step tell each other: a block that they read and write."""
+    """The state shared by the kernels of a step: a block that they read and write."""
 
     step: int
-    """The step being done, from 0; -1 before the first."""
+    """The current step, from 0; -1 before the first."""
     right: int
     """How many samples were classified correctly."""
     stop: int
@@ -31,7 +31,7 @@ class ZerosMode(Args):
     lost: int
     """Whether that may have cost digits."""
     explicit: int
-    """For how many steps F(0) is added to each zero; 0: it is shared."""
+    """For how many more steps F(0) is added to each zero; 0 if it is shared."""
 
 
 class BeginArgs(Args):
@@ -40,31 +40,31 @@ class BeginArgs(Args):
     """The scalars of each step, (steps, scalars)."""
     scalar_count: int
     scalars: int
-    """Where this step's go."""
+    """Receives the scalars of this step."""
     modes: int
-    """`ZerosMode` blocks, one behind the other."""
+    """Consecutive `ZerosMode` blocks."""
     mode_count: int
 
 
 def begin(target: Target) -> str:
-    """Go on to the next step: fetch its scalars, and choose how zeros are treated."""
+    """Advance to the next step: fetch its scalars, and choose how to treat zeros."""
     k = Kernel("begin", target, BeginArgs)
     b, A, P, M = k.builder, BeginArgs.places(), Progress.places(), ZerosMode.places()
     progress, count = k.pointer(A.progress), k.number(A.scalar_count)
     table, scalars, modes = k.pointer(A.table), k.pointer(A.scalars), k.pointer(A.modes)
-    step = k.plus(k.whole_at(progress, P.step), ir.Constant(I64, 1))
-    k.put_whole(step, progress, P.step)
+    step = k.plus(k.int64_at(progress, P.step), ir.Constant(I64, 1))
+    k.put_int64(step, progress, P.step)
     row = k.times(step, count)
     loop(k.v, count, lambda n, _: k.put_scalar(k.scalar(table, k.plus(row, n)), scalars, n))
 
     def each_mode(n: ir.Value, _: list[ir.Value]) -> None:
         mode = k.at(modes, I64, k.times(n, len(ZerosMode.names)))
-        remaining = k.whole_at(mode, M.explicit)
+        remaining = k.int64_at(mode, M.explicit)
         is_over = b.icmp_signed("<=", remaining, ir.Constant(I64, 1))
         one_less = b.sub(remaining, ir.Constant(I64, 1))
-        k.put_whole(b.select(is_over, ir.Constant(I64, 0), one_less), mode, M.explicit)
-        k.put_whole(b.zext(is_over, I64), mode, M.shared)
-        k.put_whole(0, mode, M.lost)
+        k.put_int64(b.select(is_over, ir.Constant(I64, 0), one_less), mode, M.explicit)
+        k.put_int64(b.zext(is_over, I64), mode, M.shared)
+        k.put_int64(0, mode, M.lost)
 
     loop(k.v, k.number(A.mode_count), each_mode)
     return k.finish()
@@ -75,26 +75,26 @@ class DecideArgs(Args):
 
 
 def decide(target: Target) -> str:
-    """If sharing F(0) may have cost digits, add it to each zero: now, and for the next steps."""
+    """If sharing F(0) may have cost digits, add it to each zero in this step and the next ones."""
     k, A, M = Kernel("decide", target, DecideArgs), DecideArgs.places(), ZerosMode.places()
     mode = k.pointer(A.mode)
-    when(k.v, k.is_set(k.whole_at(mode, M.lost)), lambda: k.put_whole(EXPLICIT, mode, M.explicit))
+    when(k.v, k.is_set(k.int64_at(mode, M.lost)), lambda: k.put_int64(EXPLICIT, mode, M.explicit))
     return k.finish()
 
 
 class Rows:
-    """The numbers of a step's samples, which stand in `order`: `batch` of them per step.
+    """The indices of a step's samples, read from `order`: `batch` of them per step.
 
-    `first` is the first of these that a kernel call takes.
+    `first` is the first of these that a kernel call processes.
     """
 
     def __init__(self, k: Kernel, progress: ir.Value, order: ir.Value, batch: ir.Value, first: ir.Value):
-        step = k.whole_at(progress, Progress.places().step)
+        step = k.int64_at(progress, Progress.places().step)
         self.start = k.plus(k.times(step, batch), first)
         self._k, self._order = k, order
 
     def __getitem__(self, s: ir.Value) -> ir.Value:
-        return self._k.whole_at(self._order, self._k.plus(self.start, s))
+        return self._k.int64_at(self._order, self._k.plus(self.start, s))
 
 
 class GatherArgs(Args):
@@ -108,7 +108,7 @@ class GatherArgs(Args):
     x: int
     """(samples, inputs), dense; or the values of compressed rows."""
     row_length: int
-    """Of dense rows, in numbers."""
+    """The length of dense rows, in numbers."""
     starts: int
     """Where each compressed row begins."""
     columns: int
@@ -123,7 +123,7 @@ def _rows_of(k: Kernel, A: GatherArgs) -> Rows:
 
 
 def gather_dense(target: Target, *, chosen: bool) -> str:
-    """Lists of all samples, by input, from rows: `order` chooses them, or they are the first ones."""
+    """Lists of all samples, by input, from the rows that `order` chooses, or else the first ones."""
     k = Kernel("gather_dense", target, GatherArgs)
     A = GatherArgs.places()
     rows = _rows_of(k, A) if chosen else None
@@ -147,7 +147,7 @@ def gather_dense(target: Target, *, chosen: bool) -> str:
 
 
 def gather_sparse(target: Target) -> str:
-    """Lists of the samples that are not zero, by input, from compressed rows that `order` chooses."""
+    """Lists of nonzero samples, by input, from the compressed rows that `order` chooses."""
     k = Kernel("gather_sparse", target, GatherArgs)
     A = GatherArgs.places()
     rows = _rows_of(k, A)
@@ -168,8 +168,8 @@ def gather_sparse(target: Target) -> str:
             k.put_scalar(k.scalar(x, n), values, place)
             k.put_index(k.plus(listed, ir.Constant(I64, 1)), counts, j)
 
-        end = k.whole_at(starts, k.plus(row, ir.Constant(I64, 1)))
-        loop(k.v, end, each_value, start=k.whole_at(starts, row))
+        end = k.int64_at(starts, k.plus(row, ir.Constant(I64, 1)))
+        loop(k.v, end, each_value, start=k.int64_at(starts, row))
 
     loop(k.v, k.number(A.samples), each_sample)
     return k.finish()
@@ -184,7 +184,7 @@ class ZerosArgs(Args):
 
 
 def list_zeros(target: Target) -> str:
-    """Append the samples that are in no list to the lists, behind those that are."""
+    """Append to each list the samples that are missing from it."""
     k = Kernel("list_zeros", target, ZerosArgs)
     b, A = k.builder, ZerosArgs.places()
     samples, stride = k.number(A.samples), k.number(A.stride)
@@ -195,7 +195,7 @@ def list_zeros(target: Target) -> str:
         row, listed = k.times(j, stride), k.index_at(counts, j)
 
         def each_sample(s: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
-            place, end = carried  # lists are in order
+            place, end = carried  # lists are sorted
             inside = b.icmp_signed("<", place, listed)
             is_next = when(
                 k.v,
@@ -226,10 +226,10 @@ class ResultArgs(Args):
 
 
 def copy_results(target: Target) -> str:
-    """Write a step's outputs where they belong among those of all samples."""
+    """Copy a step's outputs to their place among those of all samples."""
     k = Kernel("copy_results", target, ResultArgs)
     A = ResultArgs.places()
-    step = k.whole_at(k.pointer(A.progress), Progress.places().step)
+    step = k.int64_at(k.pointer(A.progress), Progress.places().step)
     start = k.plus(k.times(step, k.number(A.batch)), k.number(A.first))
     outputs, source, row_length = k.number(A.outputs), k.pointer(A.source), k.number(A.row_length)
     result = k.pointer(A.result)

@@ -1,4 +1,4 @@
-"""Update rules: a parameter and its state after a step, from its gradient."""
+"""Update rules: a step computes the new parameter and its state from the gradient."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from ftnn.kernels.loops.kernel import Kernel
 from ftnn.kernels.loops.losses import DOUBLE
 
 FACTOR, CLIP, FIRST = 0, 1, 2
-"""Scalars of a step: what a gradient summed over the batch is multiplied by, and its limit before that.
-Behind them come those of the rule."""
+"""Scalars of a step: the factor for gradients summed over the batch, and the limit applied before it. The
+rule's own scalars follow."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """A rule as kernels evaluate it. What depends on scalars alone is computed once per step, outside."""
+    """A rule as kernels evaluate it. Parts that depend only on scalars are computed once per step."""
 
     value: Expr
     """The new parameter, from the old one, the gradient, the new state and scalars."""
     state: tuple[tuple[str, Expr], ...] = ()
     """New states by name, from the old ones, the old parameter, the gradient and scalars."""
     scalars: tuple[Expr, ...] = ()
-    """Symbols that stand for them."""
+    """The symbols of the scalars."""
 
 
 class Updating:
-    """A rule, in a kernel."""
+    """Applies a rule in a kernel."""
 
     def __init__(self, k: Kernel, update: Update, scalars: ir.Value):
         self._k, self._update = k, update
@@ -70,7 +70,7 @@ class UpdateArgs(Args):
 
 
 def apply_update(update: Update, target: Target) -> str:
-    """Update an array from another with its gradients, over whole vectors."""
+    """Update an array of parameters from an array of gradients, in whole vectors."""
     k = Kernel("apply_update", target, UpdateArgs)
     A = UpdateArgs.places()
     parameters, gradients = k.pointer(A.parameters), k.pointer(A.gradients)
@@ -99,7 +99,7 @@ class BiasArgs(Args):
 
 
 def bias_gradient(target: Target, update: Update | None) -> str:
-    """The gradient of a bias: the error, summed over the samples. Or its update at once."""
+    """The gradient of a bias (the error, summed over the samples), or its update at once."""
     k = Kernel("bias_gradient", target, BiasArgs)
     v, A, lanes = k.v, BiasArgs.places(), target.lanes
     samples, stride, g = k.number(A.samples), k.number(A.stride), k.pointer(A.g)
@@ -127,32 +127,32 @@ def bias_gradient(target: Target, update: Update | None) -> str:
 
 class NormArgs(Args):
     arrays: int
-    """How many."""
+    """The number of arrays."""
     gradients: int
     """Their addresses."""
     sizes: int
-    """How many vectors each has."""
+    """The number of vectors in each."""
     largest: int
-    """The norm allowed, float64."""
+    """The largest allowed norm, float64."""
     scalars: int
 
 
 def clip_norm(target: Target) -> str:
-    """Shrink all gradients if their common norm is too large, by the factor that updates multiply by."""
+    """If the norm of all gradients is too large, reduce the factor that updates multiply them by."""
     k = Kernel("clip_norm", target, NormArgs)
     v, b, A = k.v, k.builder, NormArgs.places()
     gradients, sizes, scalars = k.pointer(A.gradients), k.pointer(A.sizes), k.pointer(A.scalars)
     wide = v.double()
 
     def each_array(n: ir.Value, total: list[ir.Value]) -> list[ir.Value]:
-        array = b.inttoptr(k.whole_at(gradients, n), ir.PointerType())
+        array = b.inttoptr(k.int64_at(gradients, n), ir.PointerType())
 
         def square(vec: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
             number = k.load(array, k.times(vec, v.lanes))
             number = number if v.scalar == DOUBLE else v.cast("fpext", number, wide.type)
             return [wide.fma(number, number, carried[0])]
 
-        (squares,) = loop(v, k.whole_at(sizes, n), square, [wide.const(0.0)])
+        (squares,) = loop(v, k.int64_at(sizes, n), square, [wide.const(0.0)])
         return [b.fadd(total[0], wide.hsum(squares))]
 
     (total,) = loop(v, k.number(A.arrays), each_array, [ir.Constant(DOUBLE, 0.0)])
@@ -161,7 +161,7 @@ def clip_norm(target: Target) -> str:
     factor = b.load(place, typ=v.scalar)
     factor = factor if v.scalar == DOUBLE else b.fpext(factor, DOUBLE)
     largest = b.load(k.pointer(A.largest), typ=DOUBLE)
-    # As torch.nn.utils.clip_grad_norm_ has it.
+    # The same formula as torch.nn.utils.clip_grad_norm_.
     share = b.fdiv(largest, b.fadd(b.fmul(root, factor), ir.Constant(DOUBLE, 1e-6)))
     shrunk = b.fmul(
         factor,

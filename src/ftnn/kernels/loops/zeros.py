@@ -1,7 +1,7 @@
-"""Samples whose x is zero: F(0) in the forward pass, the sum of their errors in the backward one.
+"""Samples whose x is zero: F(0) in the forward pass, the sum of their errors in the backward pass.
 
-F(0) does not depend on the sample, so zeros need no evaluation of their own. Skipping them must not cost
-digits: nothing here is computed as a total minus the other samples' share, unless that is proved harmless.
+F(0) does not depend on the sample, so zeros need no separate evaluation. Skipping them must not cost digits:
+nothing here is computed as a total minus the other samples' share, unless that is proved harmless.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ftnn.kernels.loops.kernel import Kernel, SampleLists
 TAKEN_BACK = 0.9
 """The largest share of Σ|F(0)| that a listed sample may take back."""
 GROUP = 4
-"""Samples whose subsets are summed beforehand: 2**GROUP sums."""
+"""The number of samples whose subsets are summed in advance, which gives 2**GROUP sums."""
 BLOCK = 4 * GROUP
-"""Samples that the backward pass adds up at once."""
+"""The number of samples that the backward pass adds up at once."""
 
 
 class SharedZeros:
@@ -42,15 +42,17 @@ class SharedZeros:
     ):
         self._k, self._lists, self._lost = k, lists, lost
         self.explicit = k.is_set(explicit)
-        self._counts = k.whole_numbers(tile)
+        self._counts = k.int64s_on_stack(tile)
         # Σ F(0); Σ|F(0)| and Σ F(0)² of the inputs that any sample lists; Σ|F(0)| of the others.
-        self._total, self._taken, self._square, self._kept = (k.vectors_on_stack(vectors) for _ in range(4))
+        self._total, self._taken, self._square, self._unlisted = (
+            k.vectors_on_stack(vectors) for _ in range(4)
+        )
 
         def clear_count(s: ir.Value, _: list[ir.Value]) -> None:
             k.builder.store(ir.Constant(I64, 0), k.at(self._counts, I64, s))
 
         def clear_sums(vec: ir.Value, _: list[ir.Value]) -> None:
-            for table in (self._total, self._taken, self._kept, self._square):
+            for table in (self._total, self._taken, self._unlisted, self._square):
                 k.store(k.v.const(0.0), table, k.times(vec, k.v.lanes))
 
         loop(k.v, lists.samples, clear_count)
@@ -78,13 +80,13 @@ class SharedZeros:
         loop(k.v, lists.samples, each, start=lists.listed)
 
     def share(self, vec: ir.Value, silent: ir.Value) -> ir.Value:
-        """Shared: add F(0) to what all samples share. Returns what listed samples take back."""
+        """Shared: add F(0) to the sum of all samples. Returns the value that listed samples take back."""
         k, v, lists = self._k, self._k.v, self._lists
         place = k.times(vec, v.lanes)
 
         def some_are_zero() -> list[ir.Value]:
             k.store(v.add(k.load(self._total, place), silent), self._total, place)
-            size = k.builder.select(self._listed, self._taken, self._kept)
+            size = k.builder.select(self._listed, self._taken, self._unlisted)
             k.store(v.add(k.load(size, place), v.abs(silent)), size, place)
             square = v.fma(silent, silent, k.load(self._square, place))
             when(v, self._listed, lambda: k.store(square, self._square, place))
@@ -107,9 +109,9 @@ class SharedZeros:
         """Σ F(0), which all samples share. Flags the result as lost unless sharing is proved harmless."""
         k, v = self._k, self._k.v
         place = k.times(vec, v.lanes)
-        tables = (self._total, self._taken, self._kept, self._square)
-        total, taken, kept, square = (k.load(table, place) for table in tables)
-        size = v.add(taken, kept)
+        tables = (self._total, self._taken, self._unlisted, self._square)
+        total, taken, unlisted, square = (k.load(table, place) for table in tables)
+        size = v.add(taken, unlisted)
         # Squares of anything smaller underflow.
         underflows = v.const(math.sqrt(np.finfo(v.dtype).tiny))
         most_taken = v.minimum(taken, v.fma(most, underflows, v.sqrt(v.mul(most, square))))
@@ -167,7 +169,7 @@ def subset_sums(target: Target) -> str:
 
 
 def subset_sums_size(vectors: int, samples: int, target: Target) -> int:
-    """How many numbers the sums of subsets are."""
+    """The size of the sums of subsets, in numbers."""
     return vectors * -(-samples // BLOCK) * (BLOCK // GROUP) * 2**GROUP * target.lanes
 
 
@@ -183,27 +185,27 @@ class ZerosErrors:
         self._blocks = ir.Constant(I64, 1) if tile <= BLOCK else blocks_of(k, lists.samples)
         self._per_vector = k.times(self._blocks, BLOCK // GROUP * 2**GROUP * k.v.lanes)
         self._words = -(-tile // 64)
-        self._zeros = k.whole_numbers(self._words)  # a bit for each sample
+        self._zeros = k.int64s_on_stack(self._words)  # a bit for each sample
 
     def _word(self, number: ir.Value) -> ir.Value:
-        # LLVM keeps a single word in a register, if it sees that it is the only one.
+        # LLVM keeps a single word in a register if it can tell that there is only one.
         return self._k.at(self._zeros, I64, number if self._words > 1 else ir.Constant(I64, 0))
 
     def at_input(self) -> None:
         """Find out which samples are zero."""
         k, b = self._k, self._k.builder
 
-        def all_of_them(number: ir.Value, _: list[ir.Value]) -> None:
+        def set_all(number: ir.Value, _: list[ir.Value]) -> None:
             b.store(ir.Constant(I64, -1), self._word(number))
 
-        def but(s: ir.Value, _: list[ir.Value]) -> None:
+        def clear_listed(s: ir.Value, _: list[ir.Value]) -> None:
             sample = self._lists.sample(s)
             word = self._word(b.ashr(sample, ir.Constant(I64, 6)))
             bit = b.shl(ir.Constant(I64, 1), b.and_(sample, ir.Constant(I64, 63)))
             b.store(b.xor(b.load(word, typ=I64), bit), word)
 
-        loop(k.v, ir.Constant(I64, self._words), all_of_them)
-        loop(k.v, self._lists.listed, but)
+        loop(k.v, ir.Constant(I64, self._words), set_all)
+        loop(k.v, self._lists.listed, clear_listed)
 
     def total(self, vec: ir.Value) -> ir.Value:
         """Σ g over the zeros."""

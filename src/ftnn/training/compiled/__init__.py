@@ -1,1 +1,1 @@
-"""The training loop around generated kernels. Private as a whole."""
+"""The training loop around generated kernels. Everything here is private."""

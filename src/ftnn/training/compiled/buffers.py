@@ -1,4 +1,4 @@
-"""What compiled steps work on: data, layers and targets in arrays that kernels can read."""
+"""The arrays that compiled steps work on: data, layers and targets, laid out for kernels."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ftnn.nn._activations import ActivationFormula
 Array = np.ndarray[Any, np.dtype[Any]]
 
 SPARSE = 0.7
-"""Data with a smaller share of non-zeros are held compressed."""
+"""Data with a smaller share of non-zeros are stored compressed."""
 LINEAR = program_of("w*x")
 """A plain weight, as a function."""
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Inputs, (samples, in): dense, or compressed by rows where most are zero."""
+    """Inputs, (samples, in): dense, or compressed by rows if most are zero."""
 
     count: int
     features: int
     values: Array
-    """(samples, in); or those that are not zero, row by row."""
+    """(samples, in); if compressed, the nonzero values, row by row."""
     starts: Array | None = None
     """Where each compressed row begins."""
     columns: Array | None = None
@@ -42,7 +42,7 @@ class Samples:
     @classmethod
     def of(cls, x: Array, dtype: DType) -> Samples:
         x = np.require(x, dtype, ["C", "A"])
-        bits = x.view(np.uint32 if dtype == "float32" else np.uint64)  # by its bits, -0 is not 0
+        bits = x.view(np.uint32 if dtype == "float32" else np.uint64)  # compared by bits, so that -0 is not 0
         if x.size == 0 or np.count_nonzero(bits) >= SPARSE * x.size:
             return cls.dense(x, dtype)
         count, features = x.shape
@@ -54,10 +54,10 @@ class Samples:
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """What the outputs should be, and how much each sample counts."""
+    """The expected outputs, and the weight of each sample."""
 
     expected: Array
-    """Labels, (samples,) int64; or targets, (samples, out filled up to whole vectors)."""
+    """Labels, (samples,) int64; or targets, (samples, out padded to whole vectors)."""
     weights: Array | None
     """(samples,)."""
 
@@ -76,10 +76,10 @@ class Targets:
         cls, targets: Array | None, outputs: int, samples: int, dtype: DType, weights: Array | None
     ) -> Targets:
         if targets is None or np.shape(targets) != (samples, outputs):
-            raise ShapeError(f"this loss needs targets of shape {(samples, outputs)}")
-        filled = np.zeros((samples, host(dtype).filled(outputs)), dtype)
-        filled[:, :outputs] = targets
-        return cls(filled, _weights(weights, samples, dtype))
+            raise ShapeError(f"the loss needs targets of shape {(samples, outputs)}")
+        padded = np.zeros((samples, host(dtype).filled(outputs)), dtype)
+        padded[:, :outputs] = targets
+        return cls(padded, _weights(weights, samples, dtype))
 
 
 def _weights(weights: Array | None, samples: int, dtype: DType) -> Array | None:
@@ -95,7 +95,7 @@ def check_range(name: str, numbers: Array, stop: int) -> None:
 
 @dataclass(frozen=True)
 class Shape:
-    """One layer: its function and size, and what follows its sums."""
+    """One layer: its function, size, activation and bias."""
 
     program: Program
     inputs: int
@@ -107,17 +107,17 @@ class Shape:
 
 @dataclass(frozen=True)
 class Steps:
-    """What some mini-batches did."""
+    """The outcome of some mini-batches."""
 
     losses: Array
-    """The mean loss of each mini-batch that was done; the last may be the one that was not finite."""
+    """The mean loss of each mini-batch done; the last one may be the one that is not finite."""
     right: int
-    """How many samples were classified correctly, before their own update."""
+    """How many samples were classified correctly, each before its own update."""
     finite: bool
 
 
 def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> Array:
-    """Zeros that start at a cache line, where whole vectors load best."""
+    """Zeros aligned to a cache line, which makes vector loads fastest."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.zeros(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
@@ -125,12 +125,12 @@ def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> Array:
 
 
 def address(array: Array, *place: int) -> int:
-    """Where an array, or one of its elements, is in memory."""
+    """The memory address of an array, or of one of its elements."""
     return array.ctypes.data + sum(n * step for n, step in zip(place, array.strides, strict=False))
 
 
 class Layer:
-    """One layer's parameters with the states of their update rule, filled up to whole vectors."""
+    """One layer's parameters with the states of their update rule, padded to whole vectors."""
 
     def __init__(self, shape: Shape, dtype: DType, states: Sequence[str] = (), *, gradients: bool = False):
         self.shape, self.target = shape, host(dtype)
@@ -142,7 +142,7 @@ class Layer:
         """By parameter, then by state."""
         self.bias_states = [aligned_zeros(self.width, dtype) for _ in states]
         self.gradients = [self._matrix() for _ in trained] if gradients else []
-        """Empty where updates are made without them."""
+        """Empty if parameters are updated without them."""
         self.bias_gradient = aligned_zeros(self.width, dtype) if gradients else None
         self._names = tuple(states)
 
@@ -150,23 +150,23 @@ class Layer:
         return aligned_zeros((self.shape.inputs, self.width), self.target.dtype)
 
     def load(self, matrices: Sequence[Array], bias: Array | None) -> None:
-        """Take over parameters and constants, each (in, out), and a bias, (out,)."""
+        """Copy in parameters and constants, each (in, out), and a bias, (out,)."""
         shape = (self.shape.inputs, self.shape.outputs)
         for name, own, matrix in zip(self.shape.program.matrices, self.matrices, matrices, strict=True):
             if matrix.shape != shape:
                 raise ShapeError(f"{name} has shape {matrix.shape}; expected {shape}")
             own[:, : self.shape.outputs] = matrix
-            # What fills up is a copy of a real column: it behaves as that does, and its error is always 0.
+            # The padding copies a real column, so it behaves like one; its error is always 0.
             own[:, self.shape.outputs :] = matrix[:, -1:]
         self.bias[: self.shape.outputs] = 0 if bias is None else bias
 
     def read(self) -> tuple[list[Array], Array]:
-        """The matrices, (in, out) each, and the bias: views."""
+        """Views of the matrices, (in, out) each, and of the bias."""
         n = self.shape.outputs
         return [m[:, :n] for m in self.matrices], self.bias[:n]
 
     def arrays(self) -> Iterator[tuple[str, Array]]:
-        """All that a step changes, by name."""
+        """Everything that a step changes, by name."""
         for name, matrix, states in zip(
             self.shape.program.parameters, self.matrices, self.states, strict=False
         ):
@@ -179,7 +179,7 @@ class Layer:
 
 
 class Workspace:
-    """The arrays of one layer that a tile of samples passes through, forward and backward."""
+    """One layer's arrays for the forward and backward passes of a tile of samples."""
 
     def __init__(self, layer: Layer, stride: int):
         shape, target = layer.shape, layer.target

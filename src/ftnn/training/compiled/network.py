@@ -1,12 +1,12 @@
-"""Networks as lists of kernel calls: buffers, kernels and their arguments, made once.
+"""Networks as lists of kernel calls: buffers, kernels and their arguments are created once.
 
-A network is a list of layers of functions; a linear layer is one with the function w*x. Matrices are held
-with rows filled up to whole vectors, so kernels never see an odd width. A mini-batch passes through in tiles.
-With one tile, each backward kernel updates its parameters at once, and there are no gradient arrays. With
-several tiles, or a limit on the norm of all gradients, these are added up first.
+A network is a list of layers of functions; a linear layer has the function w*x. The rows of matrices are
+padded to whole vectors, so kernels never see an odd width. A mini-batch is processed in tiles. With one tile,
+each backward kernel updates its parameters at once, and there are no gradient arrays. With several tiles, or
+a limit on the norm of all gradients, the gradients are added up first.
 
-Threads share forward kernels out by outputs and backward kernels by inputs. Each output and each input is
-computed by one thread in a fixed order, so the bits do not depend on how many there are.
+Forward kernels are divided among threads by outputs, backward kernels by inputs. Each output and each input
+is computed by one thread in a fixed order, so the bits do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from ftnn.training.compiled.buffers import (
 from ftnn.training.compiled.runner import Calls
 
 TILE = 256
-"""The most samples that pass through the layers at once."""
+"""The most samples that are processed at once."""
 MOST_STEPS = 4096
-"""Steps of one call of compiled code, at most."""
+"""The most steps in one call of compiled code."""
 CHUNK_SECONDS = 0.3
-"""How long compiled code runs before Python looks up."""
+"""How long compiled code runs before it returns to Python."""
 WORTH_A_THREAD = 4_000_000
-"""Connections times samples of a step, for each thread that is to gain by sharing it."""
+"""The number of connections times samples in a step that makes another thread worthwhile."""
 SGD = RULES["sgd"].compiled(0.0)
 
 
@@ -73,7 +73,7 @@ class CompiledNetwork:
     **Arguments:**
 
     - `shapes`: the layers.
-    - `loss`: what is minimised; None for networks that only predict.
+    - `loss`: the loss to minimise.
     - `rule`: the update rule.
     - `clip_norm`: the largest norm of all gradients together (means over the mini-batch); None: no limit.
     """
@@ -90,9 +90,7 @@ class CompiledNetwork:
     ):
         for below, above in pairwise(shapes):
             if below.outputs != above.inputs:
-                raise ShapeError(
-                    f"a layer with {below.outputs} outputs is below one with {above.inputs} inputs"
-                )
+                raise ShapeError(f"a layer with {below.outputs} outputs feeds one with {above.inputs} inputs")
         self.dtype: DType = dtype
         self.batch_size, self.loss, self.rule = batch_size, loss, rule
         self._target = target = host(dtype)
@@ -120,7 +118,7 @@ class CompiledNetwork:
         self._is_output[:outputs] = 1
         self._clip_norm = None if clip_norm is None else np.array([clip_norm], np.float64)
         self.step = 0
-        """How many steps the optimiser has made."""
+        """The number of steps that the optimiser has made."""
         self._calls: dict[tuple[Any, ...], tuple[Calls, tuple[Any, ...]]] = {}
 
     # --- training ---
@@ -134,11 +132,11 @@ class CompiledNetwork:
         rate: float | Array,
         clip: float | None = None,
     ) -> Steps:
-        """Mini-batches of `samples[order]`, in this order; a short last one is kept.
+        """Train on mini-batches of `samples[order]`, in this order, including a short last one.
 
         **Arguments:**
 
-        - `order`: the samples' numbers, int64.
+        - `order`: the indices of the samples, int64.
         - `rate`: the learning rate, for mean gradients over the mini-batch: one, or one for each step.
         - `clip`: the largest allowed size of each parameter's gradient summed over the mini-batch.
         """
@@ -154,10 +152,10 @@ class CompiledNetwork:
         for first, size in parts:
             rows = order[first * self.batch_size : (first + size) * self.batch_size]
             batch = self.batch_size if first < full else len(rows)
-            done = self._steps(samples, targets, rows, batch, rates[first : first + size], clip)
-            all_losses.append(done.losses)
-            right += done.right
-            if not done.finite:
+            part = self._steps(samples, targets, rows, batch, rates[first : first + size], clip)
+            all_losses.append(part.losses)
+            right += part.right
+            if not part.finite:
                 return Steps(np.concatenate(all_losses), right, False)
         return Steps(np.concatenate(all_losses), right, True)
 
@@ -169,7 +167,7 @@ class CompiledNetwork:
     def _run(
         self, calls: Calls, times: int, rows: Array, batch: int, rates: Array, clip: float | None
     ) -> Steps:
-        """Run a list of calls some times: a step for each rate."""
+        """Run a list of calls `times` times, for one step per rate."""
         count = len(rates)
         table = self._scalar_table[:count]
         table[:, updates.FACTOR] = 1 / batch
@@ -180,22 +178,22 @@ class CompiledNetwork:
         calls.run(times)
         state = steps.Progress(**dict(zip(steps.Progress.names, map(int, self._progress), strict=True)))
         done = state.step + 1
-        self.step += done - state.stop  # one whose loss is not finite updates nothing
+        self.step += done - state.stop  # a step whose loss is not finite does not update anything
         return Steps(self._losses[:done].copy(), state.right, not state.stop)
 
     def train_in_chunks(
         self, samples: Samples, targets: Targets, order: Array, *, rates: Array, clip: float | None = None
     ) -> Iterator[Steps]:
-        """`train` in pieces of a fraction of a second, with one result: Python can look up in between."""
-        # From one mini-batch on, as nobody knows yet how long it takes.
+        """`train` in chunks of a fraction of a second, with the same result."""
+        # Start with a single mini-batch, to measure how long it takes.
         first, size, count = 0, 1, -(-len(order) // self.batch_size)
         while first < count:
             start = time.perf_counter()
             rows = order[first * self.batch_size : (first + size) * self.batch_size]
-            done = self.train(samples, targets, rows, rate=rates[first : first + size], clip=clip)
+            chunk = self.train(samples, targets, rows, rate=rates[first : first + size], clip=clip)
             seconds = max(time.perf_counter() - start, 1e-6)
-            yield done
-            if not done.finite:
+            yield chunk
+            if not chunk.finite:
                 return
             first += size
             size = min(max(1, min(4 * size, int(size * CHUNK_SECONDS / seconds))), count - first)
@@ -205,7 +203,7 @@ class CompiledNetwork:
         self._modes[:] = 0
 
     def forget_data(self) -> None:
-        """Let go of the samples that were trained on."""
+        """Release the samples of earlier training."""
         self._calls.clear()
 
     def predict(self, samples: Samples, upto: int | None = None) -> Array:
@@ -233,23 +231,24 @@ class CompiledNetwork:
     def _check_features(self, samples: Samples) -> None:
         if samples.features != self.layers[0].shape.inputs:
             raise ShapeError(
-                f"the first layer has {self.layers[0].shape.inputs} inputs, the data {samples.features}"
+                f"the data have {samples.features} features; the first layer has "
+                f"{self.layers[0].shape.inputs} inputs"
             )
 
     # --- lists of calls ---
 
     def _list(self, samples: Samples, batch: int, targets: Targets, count: int = 1) -> Calls:
-        """So many training steps with mini-batches of so many samples."""
+        """`count` training steps with mini-batches of `batch` samples."""
         key = (id(samples), id(targets), batch, count)
         if key not in self._calls:
             calls = Calls(self._threads)
             for n in range(count):
                 self._step(calls, n, samples, batch, targets)
-            self._calls[key] = calls, (samples, targets)  # whose ids are in the key
+            self._calls[key] = calls, (samples, targets)  # keeps alive the objects whose ids are in the key
         return self._calls[key][0]
 
     def _step(self, calls: Calls, number: int, samples: Samples, batch: int, targets: Targets) -> None:
-        """A training step: all that is to be called, in order."""
+        """The calls of a training step, in order."""
         self._begin(calls)
         for first in range(0, batch, self._tile):
             tile = Tile(first, min(self._tile, batch - first), batch)
@@ -261,7 +260,7 @@ class CompiledNetwork:
             self._apply(calls)
 
     def _forward_list(self, samples: Samples, batch: int, upto: int, result: Array) -> Calls:
-        """Outputs for mini-batches of so many samples."""
+        """The calls that predict mini-batches of `batch` samples."""
         calls = Calls(self._threads)
         self._begin(calls)
         for first in range(0, batch, self._tile):
@@ -328,7 +327,7 @@ class CompiledNetwork:
         calls.call(code, args)
 
     def _pass_on(self, calls: Calls, n: int, tile: Tile) -> None:
-        """The outputs of the layer below as lists: zeros last, where there are many."""
+        """List the outputs of the layer below, with zeros last if there are many."""
         below, layer = self.layers[n - 1], self.layers[n]
         source = address(self._work[n - 1].rows)
         if self._skips(n):
@@ -354,13 +353,13 @@ class CompiledNetwork:
         return activation is not None and activation.text == "relu"
 
     def _blocks(self, count: int) -> list[tuple[int, int]]:
-        """`count` vectors or inputs, shared out between the threads: (first, number) of each part."""
+        """`count` vectors or inputs divided among the threads, as (first, number) of each part."""
         parts = min(self._threads, count)
         bounds = [count * n // parts for n in range(parts + 1)]
         return [(first, stop - first) for first, stop in pairwise(bounds)]
 
     def _sum(self, calls: Calls, n: int, tile: Tile) -> None:
-        """The layer's sums. What samples share of F(0) is checked, and done again where that costs digits."""
+        """The layer's sums. If sharing F(0) between samples may have cost digits, they are computed again."""
         layer, work, mode = self.layers[n], self._work[n], self._modes[n]
         program, lanes = layer.shape.program, self._target.lanes
         code = kernel(forward, program, self._target, self._stride)
@@ -383,7 +382,7 @@ class CompiledNetwork:
             return
         calls.split(code, args(0), address(mode, M.shared))
         calls.call(kernel(steps.decide, self._target), steps.DecideArgs(mode=address(mode)))
-        if n == 0:  # the other layers' lists have the zeros already
+        if n == 0:  # the other layers' lists already contain the zeros
             zeros = steps.ZerosArgs(
                 samples=tile.samples, inputs=layer.shape.inputs, stride=self._stride,
                 counts=address(work.counts), indices=address(work.indices),
@@ -440,7 +439,7 @@ class CompiledNetwork:
         self._gradients(calls, n, tile)
 
     def _gradients(self, calls: Calls, n: int, tile: Tile) -> None:
-        """The gradients of a layer's matrices, or their update, and the error that it sends down."""
+        """The gradients of a layer's matrices, or their update, and the error passed down."""
         layer, work, target, update = self.layers[n], self._work[n], self._target, self._update
         program, vectors = layer.shape.program, target.vectors(layer.width)
         if slopes_of(program, by_x=n > 0, by_parameters=True).of_zeros:
@@ -449,7 +448,7 @@ class CompiledNetwork:
                 sums=address(self._subset_sums),
             )  # fmt: skip
             calls.call(kernel(subset_sums, target), subset_args)
-        written = [array for arrays in layer.states for array in arrays] if update else layer.gradients
+        results = [array for arrays in layer.states for array in arrays] if update else layer.gradients
         code = kernel(
             backward, program, target, by_x=n > 0, by_parameters=True, update=update, tile=self._stride
         )
@@ -459,10 +458,10 @@ class CompiledNetwork:
                 BackwardArgs(
                     **self._lists(n, first), inputs=inputs, vectors=vectors, samples=tile.samples,
                     matrices=calls.table(layer.matrices, first), row_length=layer.width, g=address(work.g),
-                    subset_sums=address(self._subset_sums), gradients=calls.table(written, first),
+                    subset_sums=address(self._subset_sums), gradients=calls.table(results, first),
                     gradient_row_length=layer.width, accumulate=int(tile.first > 0),
                     dx=address(work.down, first), dx_row_length=self._stride,
-                    # A ReLU's slope is zero where its output is: no error is needed there.
+                    # Where a ReLU's output is zero, so is its slope: no error is needed there.
                     dx_at_zero=int(n == 0 or not self._is_relu(n - 1)), scalars=address(self._scalars),
                 )
                 for first, inputs in self._blocks(layer.shape.inputs)
@@ -470,7 +469,7 @@ class CompiledNetwork:
         )  # fmt: skip
 
     def _error(self, calls: Calls, n: int, tile: Tile) -> None:
-        """The error at a layer's sums, from what the layer above sends down."""
+        """The error at a layer's sums, from the error passed down by the layer above."""
         layer, work, target = self.layers[n], self._work[n], self._target
         if layer.shape.activation is None:
             work.slopes[:] = 1
@@ -482,7 +481,7 @@ class CompiledNetwork:
         calls.call(kernel(activations.error_at_sums, target), args)
 
     def _apply(self, calls: Calls) -> None:
-        """The update, from gradients that have been added up."""
+        """The update, from accumulated gradients."""
         gradients: list[Array] = []
         for layer in self.layers:
             gradients += layer.gradients

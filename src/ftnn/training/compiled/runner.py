@@ -1,8 +1,8 @@
 """A training step as a list of kernel calls, and the compiled code that runs it.
 
-Each thread has a list of its own: entries of (kernel, arguments, condition). A call is made if there is no
-condition, or if the number at its address is not zero. An entry without a kernel leaves if its condition
-holds. With several threads, a barrier is a kernel like any other.
+Each thread has its own list of entries (kernel, arguments, condition). A call is made if there is no
+condition, or if the number at the condition's address is not zero. An entry without a kernel ends the run if
+its condition holds. With several threads, a barrier is a kernel like any other.
 """
 
 from __future__ import annotations
@@ -26,50 +26,50 @@ from ftnn.training.compiled.buffers import Array, address
 _I64, _POINTER = ir.IntType(64), ir.PointerType()
 _KERNEL = ir.FunctionType(ir.VoidType(), [_POINTER])
 _SPINS = 20_000
-"""How often a thread looks before it lets others have its core."""
+"""How often a waiting thread checks the barrier before it yields its core."""
 
 
 class Calls:
-    """A list of kernel calls per thread, being written, then run any number of times."""
+    """A list of kernel calls per thread, built once and run any number of times."""
 
     def __init__(self, threads: int = 1):
         self.threads = threads
         self._entries: list[list[tuple[int, int, int]]] = [[] for _ in range(threads)]
         self._alive: list[Any] = []
-        self._barrier = np.zeros(16, np.int64)  # arrivals, and on a cache line of its own the round
+        self._barrier = np.zeros(16, np.int64)  # arrivals and, on its own cache line, the round
         self._is_serial = False
 
     def call(self, code: Code, args: Args, condition: int = 0) -> None:
-        """A call by the first thread."""
+        """Add a call by the first thread."""
         self._add(0, code, args, condition)
         self._is_serial = True
 
     def split(self, code: Code, parts: Sequence[Args], condition: int = 0) -> None:
-        """Independent calls, shared out between the threads. They begin when all before them are done."""
+        """Add independent calls, divided among the threads. They start once all earlier calls are done."""
         self.synchronise()
         for number, args in enumerate(parts):
             self._add(number * self.threads // len(parts), code, args, condition)
         self._wait()
 
     def leave_if(self, condition: int) -> None:
-        """Leave the run where the number at this address is not zero."""
+        """End the run here if the number at this address is not zero."""
         self.synchronise()
         for entries in self._entries:
             entries.append((0, 0, condition))
 
     def synchronise(self) -> None:
-        """Let all threads see what the first has done on its own."""
+        """Make all threads wait for calls that only the first one made."""
         if self._is_serial:
             self._wait()
 
     def numbers(self, values: Sequence[int]) -> int:
-        """The address of some numbers, which live as long as the list."""
+        """The address of some numbers, which live as long as this object."""
         block = np.array(values, np.int64)
         self._alive.append(block)
         return address(block) if len(block) else 0
 
     def table(self, arrays: Sequence[Array], row: int = 0) -> int:
-        """The address of a table of arrays, from one of their rows on."""
+        """The address of a table of the arrays' addresses, each from `row` on."""
         return self.numbers([address(array, row) for array in arrays])
 
     def _add(self, thread: int, code: Code, args: Args, condition: int) -> None:
@@ -86,7 +86,7 @@ class Calls:
             entries.append((code.address, self._barrier.ctypes.data, 0))
 
     def run(self, steps: int) -> None:
-        """Run the list `steps` times. The interpreter's lock is released meanwhile."""
+        """Run the list `steps` times, with the interpreter's lock released."""
         self.synchronise()
         tables = [np.array([steps, len(entries), *sum(entries, ())], np.int64) for entries in self._entries]
         run = _runner()
@@ -98,7 +98,7 @@ class Calls:
 
 @lru_cache(maxsize=4)
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Threads of our own: torch's may be fewer than asked for, and a barrier needs them all.
+    """A separate pool: torch may provide fewer threads than requested, and a barrier needs them all.
 
     A forked process has none of its parent's threads, hence the process in the key.
     """
@@ -109,7 +109,7 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 def _runner() -> Any:
     code = compiled(_runner_text())
     function: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address)
-    function.code = code  # which lives as long as the function
+    function.code = code  # keeps the code alive as long as the function
     return function
 
 
@@ -140,7 +140,7 @@ def _runner_text() -> str:
     kernel = b.load(at(place), typ=_I64)
     b.cbranch(b.icmp_unsigned("==", b.ptrtoint(condition, _I64), zero), run, chosen)
     b.position_at_end(chosen)
-    # Atomic, so that it is read anew each time.
+    # Atomic, so that the compiler reads it again each time.
     holds = b.icmp_signed("!=", b.load_atomic(condition, "acquire", 8, typ=_I64), zero)
     b.cbranch(holds, check, following)
     b.position_at_end(check)
@@ -180,17 +180,17 @@ def _barrier_text(threads: int) -> str:
     zero, one = ir.Constant(_I64, 0), ir.Constant(_I64, 1)
     arrivals = function.args[0]
     turn = b.gep(arrivals, [ir.Constant(_I64, 8)], source_etype=_I64)
-    mine = b.load_atomic(turn, "acquire", 8, typ=_I64)
+    current = b.load_atomic(turn, "acquire", 8, typ=_I64)
     arrived = b.atomic_rmw("add", arrivals, one, "acq_rel")
     b.cbranch(b.icmp_signed("==", arrived, ir.Constant(_I64, threads - 1)), last, spin)
     b.position_at_end(last)
     b.atomic_rmw("xchg", arrivals, zero, "release")
-    b.atomic_rmw("xchg", turn, b.add(mine, one), "release")
+    b.atomic_rmw("xchg", turn, b.add(current, one), "release")
     b.branch(end)
     b.position_at_end(spin)
     spins = b.phi(_I64)
     spins.add_incoming(zero, entry)
-    has_changed = b.icmp_signed("!=", b.load_atomic(turn, "acquire", 8, typ=_I64), mine)
+    has_changed = b.icmp_signed("!=", b.load_atomic(turn, "acquire", 8, typ=_I64), current)
     b.cbranch(has_changed, end, look)
     b.position_at_end(look)
     more = b.add(spins, one)

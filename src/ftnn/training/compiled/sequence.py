@@ -1,4 +1,4 @@
-"""Memory networks: a memory layer under a linear one, trained pair by pair over a sequence."""
+"""Memory networks: a memory layer below a linear one, trained pair by pair over a sequence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ftnn.training.compiled.runner import Calls
 
 
 class CompiledMemoryNetwork(CompiledNetwork):
-    """A step is one pair: the memory layer's cells change places with the previous ones at each."""
+    """Each step is one pair, after which the new and the previous memory cells swap places."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class CompiledMemoryNetwork(CompiledNetwork):
         super().__init__([memory, output], loss, dtype, batch_size=1, rule=rule, threads=1)
         self._cells = aligned_zeros((2, memory.inputs, self.layers[0].width), dtype)
         self._turn = 0
-        """Which of the cells hold the previous values, while a list of calls is made."""
+        """Which half of the cells holds the previous values, while a list of calls is built."""
 
     def train_sequence(
         self,
@@ -47,19 +47,19 @@ class CompiledMemoryNetwork(CompiledNetwork):
         clip: float | None = None,
         keep_state: bool = False,
     ) -> Steps:
-        """One pass over a sequence, (time, in), from an empty memory unless the state is kept."""
+        """One pass over a sequence, (time, in), from an empty memory unless `keep_state`."""
         assert sequence.starts is None  # the memory layer sees zeros too
         if not keep_state:
             self._cells[:] = 0
-        done = self.train(sequence, targets, np.arange(sequence.count), rate=rate, clip=clip)
-        if len(done.losses) % 2:  # what was written last is what the next pass starts from
+        result = self.train(sequence, targets, np.arange(sequence.count), rate=rate, clip=clip)
+        if len(result.losses) % 2:  # the next pass starts from the cells written last
             self._cells[:] = self._cells[::-1].copy()
-        return done
+        return result
 
     def _steps(
         self, samples: Samples, targets: Targets, rows: Array, batch: int, rates: Array, clip: float | None
     ) -> Steps:
-        """Two steps at a time, and perhaps one more."""
+        """Two steps at a time, and possibly one more."""
         even = len(rates) // 2 * 2
         parts: list[Steps] = []
         if even:
@@ -76,7 +76,7 @@ class CompiledMemoryNetwork(CompiledNetwork):
         super()._step(calls, number, samples, batch, targets)
 
     def _lists(self, n: int, first_input: int = 0) -> dict[str, int]:
-        """The memory layer reads its input as it comes."""
+        """The memory layer reads its input directly, with stride 1."""
         return super()._lists(n, first_input) | ({"stride": 1} if n == 0 else {})
 
     def _args(self, calls: Calls, u: Array, u_stride: int) -> MemoryArgs:
