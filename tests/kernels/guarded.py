@@ -84,7 +84,7 @@ def driver(side: Side) -> None:
     from ftnn.nn._activations import activation_formula
     from ftnn.training import RULES
     from ftnn.training._losses import loss_formula
-    from ftnn.training.compiled import buffers, network, runner, sequence
+    from ftnn.training.compiled import buffers, network, runner, sequence, step
 
     def aligned_zeros(shape: Any, dtype: Any) -> Array:
         return place(np.zeros(shape, dtype), side)
@@ -96,10 +96,10 @@ def driver(side: Side) -> None:
     guarded.require = require
     guarded.zeros = lambda shape, dtype=float: place(np.zeros(shape, dtype), side)
     guarded.array = lambda values, dtype=None: place(np.array(values, dtype), side)
-    modules: tuple[Any, ...] = (buffers, network, sequence)
+    modules: tuple[Any, ...] = (buffers, sequence, step)
     for module in modules:
         module.aligned_zeros = aligned_zeros
-    importing: tuple[Any, ...] = (buffers, network, runner)
+    importing: tuple[Any, ...] = (buffers, network, runner, step)
     for module in importing:
         module.np = guarded
     random = np.random.default_rng(0)

@@ -18,8 +18,9 @@ from ftnn.training.compiled.buffers import (
     address,
     aligned_zeros,
 )
-from ftnn.training.compiled.network import SGD, CompiledNetwork, Tile
+from ftnn.training.compiled.network import SGD, CompiledNetwork
 from ftnn.training.compiled.runner import Calls
+from ftnn.training.compiled.step import Tile
 
 
 class CompiledMemoryNetwork(CompiledNetwork):
