@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
 
-from ftnn.formula._expr import INPUT, Expr, symbol
+from ftnn.formula._expr import INPUT, Call, Expr, postorder, symbol
 from ftnn.kernels.codegen.control import I32, I64, POINTER, loop
 from ftnn.kernels.codegen.emitting import Emitter
 from ftnn.kernels.codegen.placeholders import SILENT
-from ftnn.kernels.codegen.rewriting import frontier
+from ftnn.kernels.codegen.rewriting import frontier, side
 from ftnn.kernels.codegen.target import Args, Target
 from ftnn.kernels.codegen.vectors import Vectors
 from ftnn.kernels.program import Program
@@ -179,6 +179,32 @@ def matrix_values(
     return values | {
         symbol(name): k.load(table, place) for name, table in zip(program.matrices, tables, strict=True)
     }
+
+
+GROUP = 4
+"""Vectors of outputs that share the work of going through a list of samples."""
+CHEAP = 4
+"""Operations per sample up to which that work counts."""
+
+
+def over_vectors(
+    v: Vectors, vectors: ir.Value, roots: Sequence[Expr], body: Callable[[list[ir.Value]], None]
+) -> None:
+    """Call `body` for all vectors of outputs: one by one, or in groups where a function is cheap."""
+    b: Any = v.builder
+    costs = {part for part in postorder(*roots) if isinstance(part, Call) and side(part) == "both"}
+    start = None
+    if len(costs) <= CHEAP:
+        group = ir.Constant(I64, GROUP)
+        groups = b.sdiv(vectors, group)
+
+        def each_group(n: ir.Value, _: list[ir.Value]) -> None:
+            first = b.mul(n, group)
+            body([b.add(first, ir.Constant(I64, member)) for member in range(GROUP)])
+
+        loop(v, groups, each_group)
+        start = b.mul(groups, group)
+    loop(v, vectors, lambda vec, _: body([vec]), start=start)
 
 
 def hoisted(emit: Emitter, roots: Sequence[Expr]) -> Emitter:

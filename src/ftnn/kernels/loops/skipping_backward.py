@@ -21,7 +21,7 @@ from ftnn.kernels.codegen.rewriting import (
     without_cancellation,
 )
 from ftnn.kernels.codegen.target import Args, Target
-from ftnn.kernels.loops.kernel import TILE, Kernel, SampleLists, hoisted, matrix_values
+from ftnn.kernels.loops.kernel import TILE, Kernel, SampleLists, hoisted, matrix_values, over_vectors
 from ftnn.kernels.loops.updates import Update, Updating
 from ftnn.kernels.loops.zeros import ZerosErrors
 from ftnn.kernels.program import Program
@@ -136,11 +136,50 @@ def backward(
             loop(v, lists.samples, lambda s, _: k.store(zero, partial, k.times(s, lanes)))
         row = k.times(j, row_length)
 
-        def each_vector(vec: ir.Value, _: list[ir.Value]) -> None:
-            place = k.plus(row, k.times(vec, lanes))
-            values = matrix_values(k, program, tables, place)
-            emit = hoisted(Emitter(v, values), [*roots, *outer, *inner_at_zero, down_at_zero])
-            here = k.times(vec, per_vector)
+        def each_group(group: list[ir.Value]) -> None:
+            places = [k.plus(row, k.times(vec, lanes)) for vec in group]
+            matrices = [matrix_values(k, program, tables, place) for place in places]
+            emitters = [
+                hoisted(Emitter(v, values), [*roots, *outer, *inner_at_zero, down_at_zero])
+                for values in matrices
+            ]
+            errors = [k.times(vec, per_vector) for vec in group]
+
+            def each_sample(s: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+                offset, cell = k.times(lists.sample(s), lanes), k.times(s, lanes)
+                more = {
+                    part: k.broadcast(table, s) for part, table in zip(tabulated, tables_by_x, strict=True)
+                }
+                more[symbol(INPUT)] = lists.x(s)
+                passed_down = k.load(partial, cell) if by_x else zero
+                results: list[ir.Value] = []
+                for n, (emit, here) in enumerate(zip(emitters, errors, strict=True)):
+                    error = k.load(g, k.plus(here, offset))
+                    *slopes_here, slope = emit.also(more).evaluate(*inner, *([down] if by_x else [ZERO]))
+                    passed_down = v.fma(error, slope, passed_down) if by_x else zero
+                    sums = carried[n * len(inner) : (n + 1) * len(inner)]
+                    results += [
+                        v.add(total, error) if part is ONE else v.fma(error, value, total)
+                        for part, value, total in zip(inner, slopes_here, sums, strict=True)
+                    ]
+                if by_x:
+                    k.store(passed_down, partial, cell)
+                return results
+
+            totals = loop(v, lists.listed, each_sample, [zero] * (len(inner) * len(group)))
+            for n, vec in enumerate(group):
+                sums = totals[n * len(inner) : (n + 1) * len(inner)]
+                finish_vector(vec, places[n], matrices[n], emitters[n], errors[n], sums)
+
+        def finish_vector(
+            vec: ir.Value,
+            place: ir.Value,
+            values: dict[Expr, ir.Value],
+            emit: Emitter,
+            here: ir.Value,
+            sums: list[ir.Value],
+        ) -> None:
+            """Add what zeros contribute, and write gradients or update."""
 
             def error_at(s: ir.Value) -> ir.Value:
                 return k.load(g, k.plus(here, k.times(lists.sample(s), lanes)))
@@ -151,22 +190,6 @@ def backward(
                 total = plus(SUM, times(ERROR, slope))
                 k.store(emit.also(more).evaluate(total)[0], partial, cell)
 
-            def each_sample(s: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
-                error = error_at(s)
-                more = {
-                    part: k.broadcast(table, s) for part, table in zip(tabulated, tables_by_x, strict=True)
-                }
-                there = emit.also(more | {symbol(INPUT): lists.x(s)})
-                *slopes_here, slope = there.evaluate(*inner, *([down] if by_x else [ZERO]))
-                if by_x:
-                    cell = k.times(s, lanes)
-                    k.store(v.fma(error, slope, k.load(partial, cell)), partial, cell)
-                return [
-                    v.add(total, error) if part is ONE else v.fma(error, value, total)
-                    for part, value, total in zip(inner, slopes_here, sums, strict=True)
-                ]
-
-            sums = loop(v, lists.listed, each_sample, [zero] * len(inner))
             if zeros_errors is not None:
 
                 def all_zeros_at_once(zeros: ZerosErrors = zeros_errors) -> list[ir.Value]:
@@ -204,7 +227,7 @@ def backward(
                         )[0]
                         k.store(v.add(old, total), table, there)
 
-        loop(v, vectors, each_vector)
+        over_vectors(v, vectors, roots, each_group)
         if by_x:
             below = k.times(j, dx_row_length)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from ftnn.formula._expr import INPUT, ZERO, Expr, call, folded, symbol
+from ftnn.formula._expr import INPUT, ZERO, call, folded, symbol
 from ftnn.kernels.codegen.control import loop, when
 from ftnn.kernels.codegen.emitting import Emitter
 from ftnn.kernels.codegen.placeholders import SILENT_VALUE, SUM
 from ftnn.kernels.codegen.rewriting import at_zero, frontier, kernel_form, regrouped, without_cancellation
 from ftnn.kernels.codegen.target import Args, Target
-from ftnn.kernels.loops.kernel import TILE, Kernel, SampleLists, hoisted, matrix_values
+from ftnn.kernels.loops.kernel import TILE, Kernel, SampleLists, hoisted, matrix_values, over_vectors
 from ftnn.kernels.loops.zeros import SharedZeros
 from ftnn.kernels.program import Program
 
@@ -68,28 +68,35 @@ def forward(program: Program, target: Target, tile: int = TILE) -> str:
             zeros.at_input()
         row = k.times(j, row_length)
 
-        def each_vector(vec: ir.Value, *, explicit: bool) -> None:
+        def prepare(vec: ir.Value, *, explicit: bool) -> tuple[Emitter, ir.Value]:
+            """What is evaluated for a vector of outputs, and where its sums are."""
             place = k.plus(row, k.times(vec, lanes))
             emit = hoisted(Emitter(v, matrix_values(k, program, tables, place)), [value, silent])
             here = k.times(vec, per_vector)
-            shared_value: dict[Expr, ir.Value] = {}
             if zeros is not None:
                 (silent_value,) = emit.evaluate(silent)
                 if explicit:
                     zeros.add_to_each(u, here, silent_value)
                 else:
-                    shared_value[SILENT_VALUE] = zeros.share(vec, silent_value)
+                    emit = emit.also({SILENT_VALUE: zeros.share(vec, silent_value)})
+            return emit, here
+
+        def each_group(group: list[ir.Value], *, explicit: bool) -> None:
+            prepared = [prepare(vec, explicit=explicit) for vec in group]
 
             def each_sample(s: ir.Value, _: list[ir.Value]) -> None:
-                cell = k.plus(here, k.times(lists.sample(s), lanes))
+                offset = k.times(lists.sample(s), lanes)
                 more = {part: k.broadcast(table, s) for part, table in zip(by_x, tables_by_x, strict=True)}
-                more |= shared_value | {symbol(INPUT): lists.x(s), SUM: k.load(u, cell)}
-                k.store(emit.also(more).evaluate(plain if explicit else total)[0], u, cell)
+                more[symbol(INPUT)] = lists.x(s)
+                for emit, here in prepared:
+                    cell = k.plus(here, offset)
+                    with_sum = emit.also(more | {SUM: k.load(u, cell)})
+                    k.store(with_sum.evaluate(plain if explicit else total)[0], u, cell)
 
             loop(v, lists.listed, each_sample)
 
         def all_vectors(*, explicit: bool) -> None:
-            loop(v, vectors, lambda vec, _: each_vector(vec, explicit=explicit))
+            over_vectors(v, vectors, [value], lambda group: each_group(group, explicit=explicit))
 
         if zeros is not None:  # two loops: a branch inside one would cost more than it saves
             when(v, zeros.explicit, lambda: all_vectors(explicit=True))
