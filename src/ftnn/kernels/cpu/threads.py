@@ -65,7 +65,8 @@ def _may_be_forked() -> bool:
 def _table(tasks: Sequence[Sequence[Call]]) -> array[int]:
     """The team's input: a counter, the number of tasks, the end of each task's calls, and the calls.
 
-    A call is a pair (kernel, address of its arguments). The arguments themselves come last. NumPy would take several times as long for so few numbers.
+    A call is a pair (kernel, address of its arguments). The arguments themselves come last. NumPy would take
+    several times as long for so few numbers.
     """
     calls = [call for task in tasks for call in task]
     args_at = 3 + len(tasks) + 2 * len(calls)
