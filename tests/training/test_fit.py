@@ -157,7 +157,7 @@ class TestNewbob:
         assert [e.undone for e in tuned] == [False, False, True]
         assert self.final == self.ends[2]  # after layer-wise training and two epochs
 
-    def test_the_first_epoch_of_fine_tuning_is_never_undone_by_itself(
+    def test_the_first_epoch_of_fine_tuning_is_not_compared_with_layerwise_training(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         history, rates = self.run(monkeypatch, [1.1, 0.9, 0.95])

@@ -95,12 +95,12 @@ def test_settings_that_must_be_real_numbers_refuse_other_values(name: str, value
         ({"net": None}, "got None"),
         ({"net": network().to("meta")}, "meta device"),
         ({"optimizer": 5}, "optimizer=5 is unknown; expected one of sgd, momentum"),
-        ({"optimizer": lambda p: None}, "it made None"),
+        ({"optimizer": lambda p: None}, "it returned None"),
         ({"optimizer": lambda p: 1 / 0}, "failed to make an optimizer: division by zero"),
         ({"optimizer": partial(optim.Adam, lr=-1)}, "failed to make an optimizer: Invalid learning rate"),
         ({"optimizer": optim.LBFGS}, "LBFGS evaluates the loss itself"),
         ({"optimizer": optim.SparseAdam}, "SparseAdam failed to make a step"),
-        ({"optimizer": lambda p: optim.SGD([nn.Parameter(torch.ones(1))])}, "that it was not given"),
+        ({"optimizer": lambda p: optim.SGD([nn.Parameter(torch.ones(1))])}, "it did not receive"),
     ],
 )  # fmt: skip
 def test_errors_quote_the_argument_and_say_what_was_expected(arguments: dict[str, Any], message: str):
