@@ -1,4 +1,4 @@
-"""Small things to learn, for tests."""
+"""Small problems and networks for tests."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import ftnn
 
 Array = np.ndarray[Any, Any]
 fit = partial(ftnn.training.fit, gamma=-2)
-"""The paper's training, unless a test says otherwise."""
+"""Training as in the paper, by default."""
 
 
 def blobs(samples: int = 240, classes: int = 3, features: int = 5, seed: int = 0) -> tuple[Array, Array]:
-    """Clouds around as many centres as there are classes; a fifth of the numbers is zero."""
+    """Clouds of points, one per class, with a fifth of the numbers zero."""
     random = np.random.default_rng(seed)
     centres = random.normal(0, 2, (classes, features))
     y = random.integers(classes, size=samples)

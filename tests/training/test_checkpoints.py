@@ -1,4 +1,4 @@
-"""A run that was cut off goes on from its checkpoint, with the same result."""
+"""An interrupted run resumes from its checkpoint with the same result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.training.problems import blobs, fit, network
 
 
 class TestCheckpoints:
-    def test_a_finished_run_is_not_run_again(self, tmp_path: Path) -> None:
+    def test_a_finished_run_is_not_repeated(self, tmp_path: Path) -> None:
         x, y = blobs()
         path = tmp_path / "run"
         first = network("F03", (4, 4))
@@ -28,7 +28,7 @@ class TestCheckpoints:
     @pytest.mark.slow
     @pytest.mark.parametrize("engine", ["compiled", "torch"])
     @pytest.mark.parametrize("stop", range(1, 7))
-    def test_a_run_that_was_cut_off_after_any_epoch_goes_on_with_the_same_result(
+    def test_a_run_interrupted_after_any_epoch_resumes_with_the_same_result(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Any, stop: int
     ) -> None:
         x, y = blobs()
@@ -36,17 +36,17 @@ class TestCheckpoints:
         whole = network("F12", (4, 3))
         expected = fit(whole, x, y, epochs=(2, 2), engine=engine)
 
-        class CutOffError(Exception):
+        class InterruptedRunError(Exception):
             pass
 
         def cut(epoch: Epoch, net: Network) -> None:
             nonlocal left
             left -= 1
             if left < 0:
-                raise CutOffError
+                raise InterruptedRunError
 
         left = stop - 1
-        with pytest.raises(CutOffError):
+        with pytest.raises(InterruptedRunError):
             fit(
                 network("F12", (4, 3)),
                 x,
@@ -62,7 +62,7 @@ class TestCheckpoints:
         assert [e.loss for e in history.epochs] == [e.loss for e in expected.epochs]
 
     @pytest.mark.slow
-    def test_an_optimisers_state_goes_on_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_optimiser_state_is_resumed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         x, y = blobs()
         monkeypatch.setattr("ftnn.training._checkpoint.SECONDS_BETWEEN", 0.0)
         settings: dict[str, Any] = {
@@ -82,7 +82,7 @@ class TestCheckpoints:
         fit(second, x, y, checkpoint=tmp_path / "c", **settings)
         assert digest(second) == digest(whole)
 
-    def test_ctrl_c_keeps_the_last_epoch(self, tmp_path: Path) -> None:
+    def test_ctrl_c_saves_the_last_complete_epoch(self, tmp_path: Path) -> None:
         x, y = blobs()
 
         def interrupt(epoch: Epoch, net: Network) -> None:
@@ -113,7 +113,7 @@ class TestCheckpoints:
             {"engine": "torch"},
         ],
     )
-    def test_a_checkpoint_of_another_configuration_is_refused_and_left_alone(
+    def test_a_checkpoint_of_another_configuration_is_refused_and_left_unchanged(
         self, tmp_path: Path, change: dict[str, Any]
     ) -> None:
         x, y = blobs()
@@ -136,8 +136,8 @@ class TestCheckpoints:
         with pytest.raises(CheckpointError, match=r"not a valid checkpoint.*remove it to start over"):
             fit(network(), x, y, epochs=(1, 1), checkpoint=path)
 
-    def test_a_folder_that_cannot_be_written_is_named(self, tmp_path: Path) -> None:
+    def test_an_unwritable_checkpoint_path_is_reported(self, tmp_path: Path) -> None:
         x, y = blobs()
-        (tmp_path / "file").write_text("no folder")
+        (tmp_path / "file").write_text("not a folder")
         with pytest.raises(CheckpointError, match="cannot write the checkpoint"):
             fit(network(), x, y, epochs=(1, 1), checkpoint=tmp_path / "file" / "run")

@@ -1,4 +1,4 @@
-"""A checkpoint that is not as it was written is a `CheckpointError`, whatever is wrong with it."""
+"""Any damage to a checkpoint raises a `CheckpointError`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ IDENTITY = {"gamma": -2, "optimizer": {"class": "Adam"}}
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Path:
-    """A run in the middle of a stage."""
+def checkpoint(tmp_path: Path) -> Path:
+    """The checkpoint of a run in the middle of a stage."""
     path = tmp_path / "run"
     history = History([Epoch("lwt", 1, 1, 0.25, 0.9, 50.0, 40.0, 1.5, 0.1)], engine="compiled")
     random = np.random.default_rng(0)
@@ -37,38 +37,38 @@ def kept(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_was_kept_comes_back(kept: Path):
-    found = Checkpoint(kept, IDENTITY).load()
-    assert found is not None
-    assert found.position == Position(0, 1, 0.25, 0.9)
-    assert found.history.epochs[0].test_loss == 1.5
-    assert {name: array.shape for name, array in found.net.items()} == {"a": (3, 4)}
-    assert found.engine["0.p"].dtype == np.float32
+def test_a_saved_state_is_loaded_again(checkpoint: Path):
+    state = Checkpoint(checkpoint, IDENTITY).load()
+    assert state is not None
+    assert state.position == Position(0, 1, 0.25, 0.9)
+    assert state.history.epochs[0].test_loss == 1.5
+    assert {name: array.shape for name, array in state.net.items()} == {"a": (3, 4)}
+    assert state.engine["0.p"].dtype == np.float32
 
 
-def test_a_flipped_bit_anywhere_is_refused(kept: Path):
-    content = kept.read_bytes()
+def test_a_flipped_bit_anywhere_is_refused(checkpoint: Path):
+    content = checkpoint.read_bytes()
     for place in range(len(content)):
         changed = bytearray(content)
         changed[place] ^= 1 << (place * 5 + place // 8) % 8
-        kept.write_bytes(changed)
+        checkpoint.write_bytes(changed)
         with pytest.raises(CheckpointError, match="remove it to start over"):
-            Checkpoint(kept, IDENTITY).load()
+            Checkpoint(checkpoint, IDENTITY).load()
 
 
-def test_a_file_cut_short_anywhere_is_refused(kept: Path):
-    content = kept.read_bytes()
+def test_a_file_cut_short_anywhere_is_refused(checkpoint: Path):
+    content = checkpoint.read_bytes()
     for size in range(0, len(content), 3):
-        kept.write_bytes(content[:size])
+        checkpoint.write_bytes(content[:size])
         with pytest.raises(CheckpointError, match="not a valid checkpoint"):
-            Checkpoint(kept, IDENTITY).load()
+            Checkpoint(checkpoint, IDENTITY).load()
 
 
 Change = Callable[[dict[str, str], dict[str, Tensor]], Any]
 
 
 def rewrite(path: Path, change: Change, *, sign: bool) -> None:
-    """Write it again with something changed; with a digest that fits, as one who knows the format can."""
+    """Rewrite a checkpoint with a change; `sign` gives it a matching digest, as an attacker could."""
     metadata, tensors = read(path, CheckpointError, "checkpoint")
     change(metadata, tensors)
     if sign:
@@ -76,9 +76,9 @@ def rewrite(path: Path, change: Change, *, sign: bool) -> None:
     path.write_bytes(safetensors.torch.save(tensors, metadata))
 
 
-def put(**given: Any) -> Change:
+def put(**entries: Any) -> Change:
     return lambda metadata, tensors: metadata.update(
-        {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
+        {name: value if isinstance(value, str) else json.dumps(value) for name, value in entries.items()}
     )
 
 
@@ -96,10 +96,10 @@ def tensor(name: str, value: Tensor | None) -> Change:
      drop("digest"), tensor("net/a", torch.zeros(3, 4, dtype=torch.float64)), tensor("net/a", None),
      tensor("engine/new", torch.zeros(1))],
 )  # fmt: skip
-def test_content_that_does_not_fit_its_digest_is_refused(kept: Path, change: Change):
-    rewrite(kept, change, sign=False)
+def test_content_that_does_not_match_its_digest_is_refused(checkpoint: Path, change: Change):
+    rewrite(checkpoint, change, sign=False)
     with pytest.raises(CheckpointError):
-        Checkpoint(kept, IDENTITY).load()
+        Checkpoint(checkpoint, IDENTITY).load()
 
 
 POSITION = {"stage": 0, "epochs": 1, "rate": 0.25, "loss": 0.9, "finished": False}
@@ -138,38 +138,38 @@ CHANGES: list[tuple[Change, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "told"), CHANGES)
-def test_metadata_that_say_something_else_are_refused_even_with_a_digest_that_fits(
-    kept: Path, change: Change, told: str
+@pytest.mark.parametrize(("change", "message"), CHANGES)
+def test_wrong_metadata_is_refused_even_with_a_matching_digest(
+    checkpoint: Path, change: Change, message: str
 ):
-    rewrite(kept, change, sign=True)
-    with pytest.raises(CheckpointError, match=f"{told}.*remove it to start over"):
-        Checkpoint(kept, IDENTITY).load()
+    rewrite(checkpoint, change, sign=True)
+    with pytest.raises(CheckpointError, match=f"{message}.*remove it to start over"):
+        Checkpoint(checkpoint, IDENTITY).load()
 
 
-def test_a_bfloat16_tensor_is_refused_though_numpy_has_none(kept: Path):
-    rewrite(kept, tensor("net/a", torch.zeros(3, 4, dtype=torch.bfloat16)), sign=True)
+def test_a_bfloat16_tensor_is_refused(checkpoint: Path):
+    rewrite(checkpoint, tensor("net/a", torch.zeros(3, 4, dtype=torch.bfloat16)), sign=True)
     with pytest.raises(CheckpointError, match=r"'net/a' of type torch\.bfloat16"):
-        Checkpoint(kept, IDENTITY).load()
+        Checkpoint(checkpoint, IDENTITY).load()
 
 
-# --- what fits a checkpoint, but not the network that is to go on ---
+# --- valid checkpoints that do not match the network ---
 
 ADAM: dict[str, Any] = {"epochs": (1, 3), "optimizer": partial(torch.optim.Adam, lr=0.01)}
 
 
-def cut(epoch: Epoch, net: Network) -> None:
+def interrupt(epoch: Epoch, net: Network) -> None:
     if epoch.stage == "ft" and epoch.epoch == 2:
         raise KeyboardInterrupt
 
 
-def begun(path: Path, **settings: Any) -> None:
+def interrupt_run(path: Path, **settings: Any) -> None:
     with pytest.raises(KeyboardInterrupt):
-        fit(network(hidden=(3,)), X, Y, checkpoint=path, callbacks=[cut], **settings)
+        fit(network(hidden=(3,)), X, Y, checkpoint=path, callbacks=[interrupt], **settings)
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (put(position=POSITION | {"stage": 9}), "at stage 9; expected 0 to 2"),
         (put(position=POSITION | {"stage": -1}), "at stage -1; expected 0 to 2"),
@@ -182,26 +182,26 @@ def begun(path: Path, **settings: Any) -> None:
         (tensor("engine/p0", torch.zeros(1)), r"'p0' is float32 \(1,\); expected"),
         (tensor("engine/o99.step", torch.zeros(1)), r"'o99.step' is float32"),
         (tensor("engine/o.step", torch.zeros(1)), r"'o.step' is float32"),
-        (tensor("engine/o0.exp_avg", torch.zeros(1)), "Adam failed to make a step"),  # it alone can tell
+        (tensor("engine/o0.exp_avg", torch.zeros(1)), "Adam failed to make a step"),  # only Adam can tell
     ],
 )
-def test_arrays_of_another_network_are_refused(tmp_path: Path, change: Change, told: str):
-    begun(tmp_path / "run", **ADAM)
+def test_arrays_from_another_network_are_refused(tmp_path: Path, change: Change, message: str):
+    interrupt_run(tmp_path / "run", **ADAM)
     rewrite(tmp_path / "run", change, sign=True)
-    with pytest.raises(FtnnError, match=told):
+    with pytest.raises(FtnnError, match=message):
         fit(network(hidden=(3,)), X, Y, checkpoint=tmp_path / "run", **ADAM)
 
 
-def test_arrays_of_another_machines_kernels_are_refused(tmp_path: Path):
+def test_arrays_from_another_machines_kernels_are_refused(tmp_path: Path):
     settings: dict[str, Any] = {"epochs": (1, 3), "engine": "compiled"}
-    begun(tmp_path / "run", **settings)
+    interrupt_run(tmp_path / "run", **settings)
     rewrite(tmp_path / "run", tensor("engine/0.p", torch.zeros(5, 99, dtype=torch.float64)), sign=True)
     with pytest.raises(CheckpointError, match=r"'0.p' is float64 \(5, 99\); expected float64 \(5, \d+\)"):
         fit(network(hidden=(3,)), X, Y, checkpoint=tmp_path / "run", **settings)
 
 
-def test_a_flipped_bit_in_a_file_of_0_1_is_refused_or_goes_on_but_never_crashes(tmp_path: Path):
-    # It has no digest; what can be checked is checked.
+def test_a_flipped_bit_in_a_file_from_0_1_never_crashes(tmp_path: Path):
+    # It has no digest, so not every change can be detected.
     path = tmp_path / "run"
     shutil.copy(Path(__file__).parent / "checkpoints_0_1" / "finished", path)
     content = path.read_bytes()
@@ -217,15 +217,15 @@ def test_a_flipped_bit_in_a_file_of_0_1_is_refused_or_goes_on_but_never_crashes(
     assert refused > 100
 
 
-def test_a_digest_is_checked_wherever_there_is_one(kept: Path):
-    rewrite(kept, put(version="1", configuration="c"), sign=False)
+def test_a_digest_is_checked_even_in_a_file_of_version_1(checkpoint: Path):
+    rewrite(checkpoint, put(version="1", configuration="c"), sign=False)
     with pytest.raises(CheckpointError, match="digest does not match"):
-        Checkpoint(kept, IDENTITY, lambda: "c").load()
+        Checkpoint(checkpoint, IDENTITY, lambda: "c").load()
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "5", '{"epochs": [1]}', '{"epochs": [{"stage": "lwt"}]}', '{"a": 1}']
 )
-def test_a_history_that_is_none_is_refused(text: str):
+def test_text_that_is_not_a_history_is_refused(text: str):
     with pytest.raises(DataError, match="the history"):
         History.from_json(text)

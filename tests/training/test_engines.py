@@ -1,4 +1,4 @@
-"""Both engines give one result, and each can be asked for."""
+"""Both engines give the same result, and each can be selected."""
 
 from __future__ import annotations
 
@@ -23,58 +23,58 @@ SMOOTH = ["F03", "F05", "F11", "F12", "F14", "F16", "F20"]
 
 def engines(function: str, settings: Settings, loss: Any = None) -> tuple[Any, Any]:
     x, y = blobs(samples=64)
-    wanted = y if loss is None else np.random.default_rng(1).normal(size=(64, 3))
-    problem = make_problem(x, wanted, inputs=5, outputs=3, dtype="float64", loss=loss)
-    made: list[Any] = []
+    targets = y if loss is None else np.random.default_rng(1).normal(size=(64, 3))
+    problem = make_problem(x, targets, inputs=5, outputs=3, dtype="float64", loss=loss)
+    pair: list[Any] = []
     for name in ("compiled", "torch"):
         net = network(function, (6, 5, 4), "tanh")
-        made.append(make_engine(name, net, problem, settings, None))
-        made[-1].module = net
-    return made[0], made[1]
+        pair.append(make_engine(name, net, problem, settings, None))
+        pair[-1].module = net
+    return pair[0], pair[1]
 
 
-def as_modules_have_them(engine: Any) -> list[np.ndarray[Any, Any]]:
+def parameters_of(engine: Any) -> list[np.ndarray[Any, Any]]:
     engine.write_back()
     return [p.detach().numpy().copy() for p in engine.module.parameters()]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_updates_agree_at_each_of_200_steps_from_equal_parameters(function: str) -> None:
+def test_both_engines_make_the_same_update_in_each_of_200_steps(function: str) -> None:
     compiled, reference = engines(function, Settings(gamma=-3, batch_size=7))
     random = np.random.default_rng(2)
     for _ in range(200):
-        before = as_modules_have_them(compiled)
+        before = parameters_of(compiled)
         reference.restore({f"p{n}": array for n, array in enumerate(before)})
         rows = random.permutation(64)[:7]
         losses = [
             next(iter(engine.epoch(rows, np.array([2.0**-3])))).losses for engine in (compiled, reference)
         ]
         np.testing.assert_allclose(losses[0], losses[1], rtol=1e-10)
-        for old, mine, theirs in zip(
-            before, as_modules_have_them(compiled), as_modules_have_them(reference), strict=True
+        for old, actual, expected in zip(
+            before, parameters_of(compiled), parameters_of(reference), strict=True
         ):
-            size = np.abs(theirs - old).max()
-            # A difference of two parameters cannot be better than the parameters' own last digit.
+            size = np.abs(expected - old).max()
+            # A difference of two parameters cannot be more accurate than their last digit.
             allowed = 1e-10 * size + 4e-16 * np.abs(old).max()
-            assert np.abs(mine - theirs).max() <= allowed
+            assert np.abs(actual - expected).max() <= allowed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("function", SMOOTH)
-def test_smooth_functions_agree_end_to_end(function: str) -> None:
+def test_both_engines_train_smooth_functions_to_the_same_parameters(function: str) -> None:
     x, y = blobs()
     ends: list[list[torch.Tensor]] = []
     for engine in ("compiled", "torch"):
         net = network(function, (6, 5, 4), "logistic")
         fit(net, x, y, gamma=-5, epochs=(2, 2), engine=engine)  # pyright: ignore[reportArgumentType]
         ends.append([p.detach().clone() for p in net.parameters()])
-    for mine, theirs in zip(*ends, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-10)
+    for actual, expected in zip(*ends, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("activation", ["logistic", "relu", "tanh"])
-def test_squared_errors_and_sample_weights_agree(activation: Any) -> None:
+def test_both_engines_agree_for_squared_errors_and_sample_weights(activation: Any) -> None:
     x, _ = blobs(samples=50)
     random = np.random.default_rng(3)
     targets, weights = random.normal(size=(50, 3)), random.random(50)
@@ -83,8 +83,8 @@ def test_squared_errors_and_sample_weights_agree(activation: Any) -> None:
         net = network("F12", (6, 4), activation)
         fit(net, x, targets, gamma=-4, epochs=(2, 1), engine=engine, sample_weight=weights, batch_size=8)  # pyright: ignore[reportArgumentType]
         ends.append([p.detach().clone() for p in net.parameters()])
-    for mine, theirs in zip(*ends, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-10)
+    for actual, expected in zip(*ends, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-8, atol=1e-10)
 
 
 def test_the_clip_bounds_each_parameters_summed_gradient_in_both_engines() -> None:
@@ -99,7 +99,7 @@ def test_the_clip_bounds_each_parameters_summed_gradient_in_both_engines() -> No
         assert moved == pytest.approx(0.25 / 32, rel=1e-9)
 
 
-def test_compiled_is_the_default_and_says_why_it_cannot_be() -> None:
+def test_the_compiled_engine_is_the_default_and_says_why_it_cannot_be_used() -> None:
     x, y = blobs(samples=20)
     assert fit(network(), x, y, epochs=1).engine == "compiled"
     adam = functools.partial(torch.optim.Adam, lr=0.01)
@@ -113,7 +113,7 @@ def test_compiled_is_the_default_and_says_why_it_cannot_be() -> None:
         fit(network(), x, y, engine="cuda")  # pyright: ignore[reportArgumentType]
 
 
-def test_momentum_and_weight_decay_are_torchs() -> None:
+def test_momentum_and_weight_decay_match_torch() -> None:
     x, y = blobs(samples=48)
     net, oracle = network("F03", (4,)), network("F03", (4,))
     fit(
@@ -133,11 +133,11 @@ def test_momentum_and_weight_decay_are_torchs() -> None:
         sgd.zero_grad()
         nn.functional.cross_entropy(oracle(torch.tensor(x)), torch.tensor(y)).backward()
         sgd.step()
-    for mine, theirs in zip(net.parameters(), oracle.parameters(), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-12)
+    for actual, expected in zip(net.parameters(), oracle.parameters(), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_any_optimiser_can_be_given() -> None:
+def test_any_torch_optimiser_can_be_used() -> None:
     x, y = blobs(samples=48)
     net, oracle = network("F12", (4,)), network("F12", (4,))
 
@@ -150,5 +150,5 @@ def test_any_optimiser_can_be_given() -> None:
         other.zero_grad()
         nn.functional.cross_entropy(oracle(torch.tensor(x)), torch.tensor(y)).backward()
         other.step()
-    for mine, theirs in zip(net.parameters(), oracle.parameters(), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-12)
+    for actual, expected in zip(net.parameters(), oracle.parameters(), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-12)

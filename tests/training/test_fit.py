@@ -1,4 +1,4 @@
-"""Layer-wise training and fine-tuning do what the paper says."""
+"""Layer-wise training and fine-tuning follow the paper."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def test_regression_learns_a_function() -> None:
     assert ((predicted - y) ** 2).mean() < 0.1 * y.var()
 
 
-def test_stages_are_the_papers() -> None:
-    found = stages_of(Settings(gamma=-1), 3)
-    assert [(s.name, s.layer, s.epochs, s.rate) for s in found] == [
+def test_the_stages_are_those_of_the_paper() -> None:
+    stages = stages_of(Settings(gamma=-1), 3)
+    assert [(s.name, s.layer, s.epochs, s.rate) for s in stages] == [
         ("lwt", 1, 15, 0.5),
         ("lwt", 2, 15, 0.5),
         ("lwt", 3, 15, 0.5),
@@ -59,12 +59,12 @@ def test_layers_below_are_frozen_while_one_is_trained() -> None:
     net = network("F03", (6, 5))
     seen: list[tuple[int, torch.Tensor, torch.Tensor]] = []
 
-    def look(epoch: Epoch, net: Network) -> None:
+    def record(epoch: Epoch, net: Network) -> None:
         if epoch.stage == "lwt":
             seen.append((epoch.layer, net.layers[0].theta["p"].clone(), net.layers[1].theta["p"].clone()))
 
     start = [layer.theta["p"].detach().clone() for layer in net.layers]
-    fit(net, x, y, epochs=(2, 0), callbacks=[look])
+    fit(net, x, y, epochs=(2, 0), callbacks=[record])
     first, second = [s for s in seen if s[0] == 1], [s for s in seen if s[0] == 2]
     assert all(torch.equal(upper, start[1]) for _, _, upper in first)
     assert not torch.equal(first[0][1], start[0])
@@ -77,12 +77,12 @@ def test_a_deeper_networks_layerwise_training_contains_the_shallower_ones() -> N
     shallow, deep = network("F12", (6, 5)), network("F12", (6, 5, 4, 3))
     one = fit(shallow, x, y, epochs=(2, 0))
     two = fit(deep, x, y, epochs=(2, 0))
-    for mine, theirs in zip(shallow.layers, deep.layers, strict=False):
-        assert digest(mine) == digest(theirs)
+    for shallow_layer, deep_layer in zip(shallow.layers, deep.layers, strict=False):
+        assert digest(shallow_layer) == digest(deep_layer)
     assert [e.loss for e in one.epochs] == [e.loss for e in two.epochs[:4]]
 
 
-def test_the_same_seed_gives_the_same_bits_and_another_seed_others() -> None:
+def test_equal_seeds_give_equal_bits_and_different_seeds_do_not() -> None:
     x, y = blobs()
     ends = []
     for seed in (0, 0, 1):
@@ -92,39 +92,39 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others() -> None:
     assert ends[0] == ends[1] != ends[2]
 
 
-def test_data_are_made_ready_for_compiled_epochs_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[tuple[int, ...]] = []
+def test_data_are_converted_for_compiled_epochs_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    converted: list[tuple[int, ...]] = []
     of = Samples.of
 
     def counted(x: Any, dtype: DType) -> Samples:
-        made.append(x.shape)
+        converted.append(x.shape)
         return of(x, dtype)
 
     monkeypatch.setattr(Samples, "of", counted)
     x, y = blobs(samples=90)
     net = network(hidden=(7, 6))
     fit(net, x[:60], y[:60], epochs=(3, 3), test=(x[60:], y[60:]), engine="compiled")
-    # Of the data, and of what the first layer makes of them. Fine-tuning needs nothing more.
-    assert sorted(made) == [(30, 5), (30, 7), (60, 5), (60, 7)]
+    # The data, and the first layer's outputs. Fine-tuning needs nothing more.
+    assert sorted(converted) == [(30, 5), (30, 7), (60, 5), (60, 7)]
 
 
 class TestNewbob:
-    """Fine-tuning's schedule, on losses that are made up."""
+    """Fine-tuning's schedule, tested on invented losses."""
 
     def run(self, monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> tuple[History, list[float]]:
-        """A fine-tuning whose epochs have these losses, after a layer-wise training that ended at 1."""
+        """Fine-tune with these losses, after layer-wise training that ended at a loss of 1."""
         from ftnn.training import _run
 
         x, y = blobs(samples=16)
-        ahead = iter([1.0, *losses])
+        invented = iter([1.0, *losses])
         real = _run.Run._epoch
 
-        def made_up(self: Any, *given: Any) -> Epoch:
+        def with_invented_loss(self: Any, *args: Any) -> Epoch:
             from dataclasses import replace
 
-            return replace(real(self, *given), loss=next(ahead))
+            return replace(real(self, *args), loss=next(invented))
 
-        monkeypatch.setattr(_run.Run, "_epoch", made_up)
+        monkeypatch.setattr(_run.Run, "_epoch", with_invented_loss)
         net = network("F03", (3,))
         ends: list[str] = []
         history = fit(
@@ -138,30 +138,34 @@ class TestNewbob:
         self.ends, self.final = ends, digest(net.hidden)
         return history, [e.rate for e in history.epochs if e.stage == "ft"]
 
-    def test_it_starts_at_two_to_the_gamma_minus_four_and_keeps_the_rate_while_the_loss_falls(
+    def test_fine_tuning_starts_at_two_to_the_gamma_minus_four_and_keeps_the_rate_while_the_loss_falls(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         history, rates = self.run(monkeypatch, [0.9 - 0.01 * n for n in range(20)])
         assert rates == [2.0**-4] * 15
         assert not any(e.undone for e in history.epochs)
 
-    def test_a_small_gain_halves_the_rate_of_what_follows(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_small_gain_halves_the_rate_of_the_next_epochs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         _, rates = self.run(monkeypatch, [0.9, 0.9 - 5e-5, 0.8, 0.8 - 9.9e-5, 0.7, 0.9])
         assert rates == [2.0**-4, 2.0**-4, 2.0**-5, 2.0**-5, 2.0**-6, 2.0**-6]
 
-    def test_a_growing_loss_undoes_its_epoch_and_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_epoch_whose_loss_grows_is_undone_and_ends_fine_tuning(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         history, _ = self.run(monkeypatch, [0.9, 0.8, 0.81, 0.1])
         tuned = [e for e in history.epochs if e.stage == "ft"]
         assert [e.undone for e in tuned] == [False, False, True]
         assert self.final == self.ends[2]  # after layer-wise training and two epochs
 
-    def test_the_first_epoch_is_compared_with_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_first_epoch_of_fine_tuning_is_not_compared_with_layerwise_training(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         history, rates = self.run(monkeypatch, [1.1, 0.9, 0.95])
         assert rates == [2.0**-4] * 3
         assert [e.undone for e in history.epochs if e.stage == "ft"] == [False, False, True]
         assert self.final == self.ends[2]
 
-    def test_where_no_epoch_is_better_than_layerwise_training_all_are_undone(
+    def test_all_epochs_are_undone_if_none_is_better_than_layerwise_training(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         history, _ = self.run(monkeypatch, [1.2, 1.1, 1.15])
@@ -170,7 +174,7 @@ class TestNewbob:
         assert history.loss == 1.0
         assert history.ft_accuracy == history.lwt_accuracy
 
-    def test_no_gain_at_all_is_not_a_loss(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_epoch_without_gain_is_not_undone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         history, rates = self.run(monkeypatch, [1.0] * 15)
         assert len(rates) == 15
         assert rates[1:3] == [2.0**-4, 2.0**-5]
@@ -178,7 +182,7 @@ class TestNewbob:
 
 
 class TestFailure:
-    def test_a_diverging_run_is_a_result_with_its_place_and_advice(self) -> None:
+    def test_a_diverging_run_returns_a_history_that_says_where_and_gives_advice(self) -> None:
         x, y = blobs()
         net = network("p*exp(q*x)", (6, 5), "relu", dtype=torch.float32)
         with torch.no_grad():
@@ -196,7 +200,7 @@ class TestFailure:
         assert history.failed is not None
         assert all(torch.isfinite(p).all() for p in net.parameters())
 
-    def test_a_run_at_chance_is_marked_only_at_the_very_end(self) -> None:
+    def test_a_run_at_chance_is_marked_as_failed_only_at_the_end(self) -> None:
         random = np.random.default_rng(0)
         x, y = random.normal(size=(300, 5)), random.integers(10, size=300)
         net = network("F03", (3,), outputs=10)
@@ -212,20 +216,20 @@ class TestFailure:
 
 
 class TestBadInput:
-    def test_nan_in_the_data_is_named_with_its_place(self) -> None:
+    def test_the_error_for_nan_in_the_data_gives_its_place(self) -> None:
         x, y = blobs()
         x[3, 1] = math.nan
         with pytest.raises(DataError, match="row 3, column 1"):
             fit(network(), x, y)
 
-    def test_labels_out_of_range(self) -> None:
+    def test_labels_out_of_range_are_refused(self) -> None:
         x, y = blobs()
         with pytest.raises(
             DataError, match=r"labels from 0 to 2; the network has 2 outputs, so expected 0 to 1"
         ):
             fit(network(outputs=2), x, y)
 
-    def test_wrong_shapes(self) -> None:
+    def test_wrong_shapes_are_refused(self) -> None:
         x, y = blobs()
         with pytest.raises(ShapeError, match=r"\(samples, 5\)"):
             fit(network(), x[:, :4], y)
@@ -237,7 +241,7 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("name", "value"),
         [("gamma", math.nan), ("epochs", (1, -1)), ("batch_size", 0), ("seed", -1), ("clip", 0.0),
-         ("momentum", 1.0),          ("weight_decay", -1.0), ("solver", "adam")],
+         ("momentum", 1.0), ("weight_decay", -1.0), ("solver", "adam")],
     )  # fmt: skip
     def test_settings_out_of_range_are_named(self, name: str, value: Any) -> None:
         x, y = blobs()
@@ -265,7 +269,7 @@ def test_history_is_plain_data_and_round_trips_through_json() -> None:
     assert record.seconds > 0
 
 
-def test_lines_tell_each_epoch() -> None:
+def test_lines_reports_each_epoch() -> None:
     x, y = blobs()
     out = io.StringIO()
     fit(network(), x, y, epochs=(2, 1), test=(x, y), progress=Lines(out))
@@ -284,6 +288,6 @@ def test_initialise_draws_each_layer_from_its_own_stream() -> None:
     assert digest(again) == digest(small)
 
 
-def test_one_short_batch_of_few_samples_works() -> None:
+def test_fewer_samples_than_a_batch_can_be_trained_on() -> None:
     x, y = blobs(samples=3)
     assert fit(network(), x, y, epochs=(1, 1)).epochs[0].loss > 0

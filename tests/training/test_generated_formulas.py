@@ -1,4 +1,4 @@
-"""Networks of generated formulas take the same steps in compiled code as in torch."""
+"""Networks of random formulas make the same steps in compiled code as in torch."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def test_generated_formulas_train_alike_in_both_engines(group: int):
         source = str(formula(random).tree)
         try:
             results = [trained(source, engine) for engine in ("compiled", "torch")]
-        except FtnnError:  # such as one without parameters
+        except FtnnError:  # such as a formula without parameters
             continue
         compared += 1
-        mine, theirs = results
-        assert (mine is None) == (theirs is None), source
-        if mine is None or theirs is None:
+        actual, expected = results
+        assert (actual is None) == (expected is None), source
+        if actual is None or expected is None:
             continue
-        assert mine[1] == pytest.approx(theirs[1], rel=1e-7), source
-        for one, other in zip(mine[0], theirs[0], strict=True):
+        assert actual[1] == pytest.approx(expected[1], rel=1e-7), source
+        for one, other in zip(actual[0], expected[0], strict=True):
             np.testing.assert_allclose(
                 one, other, rtol=1e-6, atol=1e-8 * max(1, np.abs(other).max()), err_msg=source
             )

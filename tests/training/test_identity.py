@@ -1,5 +1,5 @@
 # pyright: reportUnknownLambdaType=false
-"""A checkpoint belongs to one run: with anything else that decides a result, it is refused, saying what."""
+"""A checkpoint belongs to one run: any other run is refused, and the error lists the differences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ADAM = partial(optim.Adam, lr=0.01)
 
 
 class Slowed(optim.SGD):
-    """An optimiser with a setting of its own, beside those of its groups."""
+    """An optimiser with a setting outside its groups."""
 
     def __init__(self, parameters: Any, slowness: float):
         super().__init__(parameters, lr=0.1 / slowness)
@@ -37,7 +37,7 @@ def two_groups(first: float, second: float, split: int = 2) -> Any:
     return make
 
 
-def cut_off(epoch: Epoch, net: Network) -> None:
+def interrupt(epoch: Epoch, net: Network) -> None:
     if epoch.epoch == 2:
         raise KeyboardInterrupt
 
@@ -45,7 +45,7 @@ def cut_off(epoch: Epoch, net: Network) -> None:
 def begin(path: Path, finish: bool, **settings: Any) -> None:
     x, y = blobs(samples=40)
     try:
-        fit(network(hidden=(3,)), x, y, checkpoint=path, callbacks=[] if finish else [cut_off], **settings)
+        fit(network(hidden=(3,)), x, y, checkpoint=path, callbacks=[] if finish else [interrupt], **settings)
     except KeyboardInterrupt:
         return
     assert finish
@@ -53,7 +53,7 @@ def begin(path: Path, finish: bool, **settings: Any) -> None:
 
 @pytest.mark.parametrize("finish", [True, False])
 @pytest.mark.parametrize(
-    ("before", "now", "told"),
+    ("before", "now", "message"),
     [
         (ADAM, partial(optim.Adam, lr=0.5), r"optimizer\.groups\[0\]\.lr was 0\.01 and is now 0\.5"),
         (ADAM, partial(optim.Adam, lr=0.01, betas=(0.9, 0.9)), r"betas\[1\] was 0\.999 and is now 0\.9"),
@@ -71,15 +71,17 @@ def begin(path: Path, finish: bool, **settings: Any) -> None:
         (two_groups(0.1, 0.2), two_groups(0.1, 0.2, split=3), r"groups\[0\]\.parameters was \[0, 1\]"),
     ],
 )
-def test_another_optimizer_is_refused(tmp_path: Path, finish: bool, before: Any, now: Any, told: str):
+def test_a_checkpoint_of_another_optimizer_is_refused(
+    tmp_path: Path, finish: bool, before: Any, now: Any, message: str
+):
     path = tmp_path / "run"
     settings: dict[str, Any] = {"epochs": 3, "solver": "joint", "engine": "torch"}
     begin(path, finish, optimizer=before, **settings)
-    kept = path.read_bytes()
-    with pytest.raises(CheckpointError, match=rf"another run: .*{told}"):
+    content = path.read_bytes()
+    with pytest.raises(CheckpointError, match=rf"another run: .*{message}"):
         begin(path, True, optimizer=now, **settings)
-    assert path.read_bytes() == kept
-    begin(path, True, optimizer=before, **settings)  # and the same one is not
+    assert path.read_bytes() == content
+    begin(path, True, optimizer=before, **settings)  # the same one is accepted
 
 
 def test_an_optimizer_is_compared_in_every_stage(tmp_path: Path):
@@ -100,7 +102,7 @@ OTHER_X: Array = np.where(np.arange(40)[:, None] == 7, 2 * X, X)
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"gamma": -3}, "gamma was -2 and is now -3"),
         ({"epochs": (1, 2)}, r"epochs\[1\] was 1 and is now 2"),
@@ -124,19 +126,19 @@ OTHER_X: Array = np.where(np.arange(40)[:, None] == 7, 2 * X, X)
         ({"net": network("F12", hidden=(3,))}, r"network.functions\[0\].function.formula was"),
         ({"net": network(hidden=(3,), dtype=torch.float32)}, r"x was 'float64 .* and is now 'float32"),
     ],
-    ids=lambda given: next(iter(given)) if isinstance(given, dict) else "",
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_whatever_else_decides_the_result_is_named_with_both_values(
-    tmp_path: Path, change: dict[str, Any], told: str
+def test_any_difference_that_affects_the_result_is_reported_with_both_values(
+    tmp_path: Path, change: dict[str, Any], message: str
 ):
-    given: dict[str, Any] = {"net": network(hidden=(3,)), "x": X, "y": Y, "epochs": (1, 1)}
+    arguments: dict[str, Any] = {"net": network(hidden=(3,)), "x": X, "y": Y, "epochs": (1, 1)}
     path = tmp_path / "run"
-    fit(**copy.deepcopy(given), checkpoint=path)
-    with pytest.raises(CheckpointError, match=rf"another run: .*{told}"):
-        fit(**given | copy.deepcopy(change), checkpoint=path)
+    fit(**copy.deepcopy(arguments), checkpoint=path)
+    with pytest.raises(CheckpointError, match=rf"another run: .*{message}"):
+        fit(**arguments | copy.deepcopy(change), checkpoint=path)
 
 
-def test_which_parameters_are_frozen_is_part_of_a_run(tmp_path: Path):
+def test_a_run_with_other_frozen_parameters_is_refused(tmp_path: Path):
     settings: dict[str, Any] = {"epochs": (1, 1), "engine": "torch", "checkpoint": tmp_path / "run"}
     fit(network(hidden=(3,)), X, Y, **settings)
     frozen = network(hidden=(3,))
@@ -145,7 +147,7 @@ def test_which_parameters_are_frozen_is_part_of_a_run(tmp_path: Path):
         fit(frozen, X, Y, **settings)
 
 
-def test_numbers_that_are_equal_are_the_same_however_they_are_spelled(tmp_path: Path):
+def test_equal_numbers_of_different_types_identify_the_same_run(tmp_path: Path):
     for gamma, epochs, seed in (
         (-2, (2, 1), 0),
         (-2.0, [np.int64(2), 1], np.int32(0)),
@@ -155,7 +157,7 @@ def test_numbers_that_are_equal_are_the_same_however_they_are_spelled(tmp_path: 
         fit(net, X, Y, gamma=gamma, epochs=epochs, seed=seed, checkpoint=tmp_path / "run")  # pyright: ignore[reportArgumentType]
 
 
-def test_a_rate_that_fine_tuning_has_halved_is_halved_after_a_resumption_too(
+def test_a_resumed_run_keeps_the_rate_that_fine_tuning_has_halved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("ftnn.training._checkpoint.SECONDS_BETWEEN", 0.0)
@@ -165,19 +167,19 @@ def test_a_rate_that_fine_tuning_has_halved_is_halved_after_a_resumption_too(
     tuned = [epoch for epoch in expected.epochs if epoch.stage == "ft"]
     assert tuned[-1].rate < tuned[2].rate < tuned[0].rate
 
-    def cut(epoch: Epoch, net: Network) -> None:
+    def interrupt(epoch: Epoch, net: Network) -> None:
         if epoch.stage == "ft" and epoch.epoch == 4:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fit(network(hidden=(3,)), X, Y, checkpoint=tmp_path / "run", callbacks=[cut], **settings)
-    found = fit(resumed, X, Y, checkpoint=tmp_path / "run", **settings)
-    assert [epoch.loss for epoch in found.epochs] == [epoch.loss for epoch in expected.epochs]
+        fit(network(hidden=(3,)), X, Y, checkpoint=tmp_path / "run", callbacks=[interrupt], **settings)
+    history = fit(resumed, X, Y, checkpoint=tmp_path / "run", **settings)
+    assert [epoch.loss for epoch in history.epochs] == [epoch.loss for epoch in expected.epochs]
     assert digest(resumed) == digest(whole)
 
 
-class TestOf01:
-    """Checkpoints that ftnn 0.1.0 wrote, which recorded neither a digest nor the optimizer."""
+class TestCheckpointsFrom01:
+    """Checkpoints from ftnn 0.1.0 have no digest and do not record the optimizer."""
 
     def resume(self, tmp_path: Path, name: str, **settings: Any) -> str:
         shutil.copy(Path(__file__).parent / "checkpoints_0_1" / name, tmp_path / name)
@@ -186,27 +188,27 @@ class TestOf01:
         return digest(net)
 
     @pytest.mark.parametrize("name", ["finished", "layerwise"])
-    def test_a_compiled_run_goes_on(self, tmp_path: Path, name: str):
-        found, expected = network(hidden=(3,)), network(hidden=(3,))
+    def test_a_compiled_run_from_0_1_resumes(self, tmp_path: Path, name: str):
+        resumed, uninterrupted = network(hidden=(3,)), network(hidden=(3,))
         shutil.copy(Path(__file__).parent / "checkpoints_0_1" / name, tmp_path / name)
-        fit(found, X, Y, epochs=(2, 2), checkpoint=tmp_path / name)
-        fit(expected, X, Y, epochs=(2, 2))
-        for mine, theirs in zip(found.parameters(), expected.parameters(), strict=True):
-            torch.testing.assert_close(mine, theirs)  # it was begun on another machine
+        fit(resumed, X, Y, epochs=(2, 2), checkpoint=tmp_path / name)
+        fit(uninterrupted, X, Y, epochs=(2, 2))
+        for actual, expected in zip(resumed.parameters(), uninterrupted.parameters(), strict=True):
+            torch.testing.assert_close(actual, expected)  # the run started on another machine
 
     @pytest.mark.parametrize(
-        ("name", "settings", "told"),
+        ("name", "settings", "message"),
         [
             ("momentum", {"engine": "torch", "momentum": 0.9}, "plain SGD"),
             ("adam", {"optimizer": ADAM}, "Adam"),
         ],
     )
-    def test_where_the_optimizer_is_unknown_a_warning_says_so(
-        self, tmp_path: Path, name: str, settings: Any, told: str
+    def test_a_warning_says_that_0_1_did_not_record_the_optimizer(
+        self, tmp_path: Path, name: str, settings: Any, message: str
     ):
-        with pytest.warns(UserWarning, match=f"did not record the optimizer.*{told}"):
+        with pytest.warns(UserWarning, match=f"did not record the optimizer.*{message}"):
             self.resume(tmp_path, name, **settings)
 
-    def test_other_settings_are_refused(self, tmp_path: Path):
+    def test_a_run_from_0_1_with_other_settings_is_refused(self, tmp_path: Path):
         with pytest.raises(CheckpointError, match=r"settings, network, data or .* differ.*ftnn 0\.1"):
             self.resume(tmp_path, "finished", gamma=-3)

@@ -1,4 +1,4 @@
-"""Modules that compiled steps train as torch does, and those that they leave to torch."""
+"""Modules that compiled steps train exactly like torch, and modules that they leave to torch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MODULES = {
 
 @pytest.mark.parametrize("name", MODULES)
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_a_module_trains_alike_in_both_engines(name: str, optimizer: str):
+def test_a_module_trains_equally_in_both_engines(name: str, optimizer: str):
     x, y = blobs(samples=96)
     torch.manual_seed(1)
     compiled = MODULES[name]()
@@ -59,7 +59,9 @@ def test_a_module_trains_alike_in_both_engines(name: str, optimizer: str):
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
 
 
-def test_what_has_no_compiled_form_is_trained_by_torch_and_said_once(caplog: pytest.LogCaptureFixture):
+def test_modules_without_a_compiled_form_are_trained_by_torch_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+):
     x, y = blobs(samples=60)
     net = sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Dropout(0.1), nn.Linear(6, 3))
     with caplog.at_level(logging.INFO, "ftnn"):
@@ -79,7 +81,7 @@ def test_layerwise_training_needs_a_network():
         fit(MODULES["linear"](), x, y, gamma=-2)
 
 
-def test_gamma_means_the_papers_training_and_learning_rate_the_direct_one():
+def test_gamma_selects_the_papers_training_and_learning_rate_the_direct_one():
     x, y = blobs(samples=60)
     stages = {record.stage for record in fit(network(), x, y, gamma=-2, epochs=1).epochs}
     assert stages == {"lwt", "ft"}
@@ -100,7 +102,7 @@ def test_gamma_means_the_papers_training_and_learning_rate_the_direct_one():
         (3, "expected an activation"),
     ],
 )
-def test_an_activation_that_cannot_be_used_is_refused(activation: object, message: str):
+def test_an_unusable_activation_is_refused(activation: object, message: str):
     with pytest.raises(FtnnError, match=message):
         ftnn.nn.Network(5, [4, 4], 3, "F03", activation)  # pyright: ignore[reportArgumentType]
 
@@ -115,13 +117,13 @@ def test_an_activation_that_cannot_be_used_is_refused(activation: object, messag
         (3, "expected a loss"),
     ],
 )
-def test_a_loss_that_cannot_be_used_is_refused(loss: object, message: str):
+def test_an_unusable_loss_is_refused(loss: object, message: str):
     x, _ = blobs(samples=60)
     with pytest.raises(FtnnError, match=message):
         fit(network(), x, torch.randn(60, 3), loss=loss)  # pyright: ignore[reportArgumentType]
 
 
-def test_several_outputs_can_be_learned_under_any_loss():
+def test_several_outputs_can_be_learned_with_any_loss():
     x, y = blobs(samples=120)
     targets = torch.nn.functional.one_hot(torch.from_numpy(y), 3).double()
     for loss in ("squared", "absolute", "huber", "logistic", "log(cosh(y - t))"):

@@ -1,5 +1,5 @@
 # pyright: reportUnknownLambdaType=false, reportUnknownParameterType=false
-"""Nonsense is refused with an `FtnnError` that quotes it, before anything is trained."""
+"""Invalid arguments raise an `FtnnError` that quotes them, before anything is trained."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ NOT_WHOLE: list[Any] = [
 NOT_REAL: list[Any] = ["1", None, True, np.nan, 1j, [], {}, object(), np.ones(2), torch.ones(2), np.ma.masked]
 
 
-def nothing_trained(**given: Any) -> pytest.ExceptionInfo[FtnnError]:
-    net = given.setdefault("net", network("F03", (3,), dtype=torch.float32))
+def refusal(**arguments: Any) -> pytest.ExceptionInfo[FtnnError]:
+    net = arguments.setdefault("net", network("F03", (3,), dtype=torch.float32))
     before = digest(net) if isinstance(net, nn.Module) else ""
     with pytest.raises(FtnnError) as caught:
-        fit(**dict[str, Any]({"x": X, "y": Y, "epochs": (1, 1), **given}))
+        fit(**dict[str, Any]({"x": X, "y": Y, "epochs": (1, 1), **arguments}))
     assert len(str(caught.value)) < 400
     if isinstance(net, nn.Module):
         assert digest(net) == before
@@ -51,33 +51,33 @@ def nothing_trained(**given: Any) -> pytest.ExceptionInfo[FtnnError]:
 
 
 @pytest.mark.parametrize("name", ["batch_size", "seed", "epochs"])
-@pytest.mark.parametrize("given", NOT_WHOLE)
-def test_whole_numbers(name: str, given: Any):
-    if given is None and name != "seed":  # then the solver's own is taken
+@pytest.mark.parametrize("value", NOT_WHOLE)
+def test_settings_that_must_be_whole_numbers_refuse_other_values(name: str, value: Any):
+    if value is None and name != "seed":  # the solver's default
         return
-    assert f"{name}=" in str(nothing_trained(**{name: given}).value)
+    assert f"{name}=" in str(refusal(**{name: value}).value)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "value",
     [(1,), (1, 2, 3), "15", ("1", "5"), (1.5, 2), (True, 1), (1, None), (1, -1), [[1, 2], [3]],
      np.ones((2, 2), int), np.array(3), {1, 2}],
 )  # fmt: skip
-def test_two_numbers_of_epochs(given: Any):
-    assert "epochs=" in str(nothing_trained(epochs=given).value)
+def test_epochs_that_are_not_one_or_two_whole_numbers_are_refused(value: Any):
+    assert "epochs=" in str(refusal(epochs=value).value)
 
 
 @pytest.mark.parametrize(
     "name", ["gamma", "momentum", "weight_decay", "fine_tuning_shift", "threshold", "clip"]
 )
-@pytest.mark.parametrize("given", NOT_REAL)
-def test_real_numbers(name: str, given: Any):
-    if name not in ("clip", "gamma") or given is not None:
-        assert f"{name}=" in str(nothing_trained(**{name: given}).value)
+@pytest.mark.parametrize("value", NOT_REAL)
+def test_settings_that_must_be_real_numbers_refuse_other_values(name: str, value: Any):
+    if name not in ("clip", "gamma") or value is not None:
+        assert f"{name}=" in str(refusal(**{name: value}).value)
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("arguments", "message"),
     [
         ({"gamma": 5000}, r"gamma=5000 gives a learning rate of 2\^5000, which is too large"),
         ({"gamma": -5000}, r"2\^-5000, which is too small"),
@@ -95,20 +95,20 @@ def test_real_numbers(name: str, given: Any):
         ({"net": None}, "got None"),
         ({"net": network().to("meta")}, "meta device"),
         ({"optimizer": 5}, "optimizer=5 is unknown; expected one of sgd, momentum"),
-        ({"optimizer": lambda p: None}, "it made None"),
+        ({"optimizer": lambda p: None}, "it returned None"),
         ({"optimizer": lambda p: 1 / 0}, "failed to make an optimizer: division by zero"),
         ({"optimizer": partial(optim.Adam, lr=-1)}, "failed to make an optimizer: Invalid learning rate"),
         ({"optimizer": optim.LBFGS}, "LBFGS evaluates the loss itself"),
         ({"optimizer": optim.SparseAdam}, "SparseAdam failed to make a step"),
-        ({"optimizer": lambda p: optim.SGD([nn.Parameter(torch.ones(1))])}, "parameters that it was not given"),
+        ({"optimizer": lambda p: optim.SGD([nn.Parameter(torch.ones(1))])}, "it did not receive"),
     ],
 )  # fmt: skip
-def test_each_is_quoted_with_what_was_expected(given: dict[str, Any], told: str):
-    if isinstance(given.get("net"), nn.Module):
-        with pytest.raises(FtnnError, match=told):
-            fit(x=X, y=Y, **given)
+def test_errors_quote_the_argument_and_say_what_was_expected(arguments: dict[str, Any], message: str):
+    if isinstance(arguments.get("net"), nn.Module):
+        with pytest.raises(FtnnError, match=message):
+            fit(x=X, y=Y, **arguments)
     else:
-        nothing_trained(**given).match(told)
+        refusal(**arguments).match(message)
 
 
 def test_a_bfloat16_network_is_refused():
@@ -117,7 +117,7 @@ def test_a_bfloat16_network_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "told"),
+    ("arguments", "error", "message"),
     [
         ({"test": (X[:0], Y[:0])}, DataError, "the test x has no samples"),
         ({"test": ([], [])}, ShapeError, "the test x has shape .*; expected .samples, 5"),
@@ -146,52 +146,56 @@ def test_a_bfloat16_network_is_refused():
         ({"sample_weight": np.full(20, 1e39)}, DataError, "sample_weight has 1e"),
     ],
 )
-def test_data(given: dict[str, Any], error: type[FtnnError], told: str):
-    caught = nothing_trained(**given)
-    caught.match(told)
+def test_unusable_data_are_refused(arguments: dict[str, Any], error: type[FtnnError], message: str):
+    caught = refusal(**arguments)
+    caught.match(message)
     assert isinstance(caught.value, error)
 
 
-def test_numpys_numbers_short_floats_and_unmasked_arrays_are_fine():
+def test_numpy_numbers_short_floats_and_unmasked_arrays_are_accepted():
     one, two = network("F03", (3,)), network("F03", (3,))
     fit(one, X.astype(np.float16), Y, gamma=-2, epochs=(1, 1), batch_size=4, seed=1)
     half = torch.from_numpy(X.astype(np.float16)).requires_grad_()
-    given: dict[str, Any] = {"gamma": np.float32(-2), "epochs": np.array([1, 1]), "batch_size": np.int32(4)}
-    fit(two, np.ma.masked_array(half.detach().numpy()), Y, seed=np.uint8(1), **given)  # pyright: ignore[reportArgumentType]
+    settings: dict[str, Any] = {
+        "gamma": np.float32(-2),
+        "epochs": np.array([1, 1]),
+        "batch_size": np.int32(4),
+    }
+    fit(two, np.ma.masked_array(half.detach().numpy()), Y, seed=np.uint8(1), **settings)  # pyright: ignore[reportArgumentType]
     assert digest(one) == digest(two)
     assert fit(network(), half.detach().bfloat16(), Y, epochs=1).epochs
 
 
-def test_a_reporter_need_be_no_context_manager():
-    class Told:
+def test_a_reporter_need_not_be_a_context_manager():
+    class Counter:
         def __init__(self) -> None:
             self.ends = 0
 
-        def begin(self, *given: object) -> None: ...
-        def advance(self, *given: object) -> None: ...
+        def begin(self, *args: object) -> None: ...
+        def advance(self, *args: object) -> None: ...
         def end(self, epoch: object) -> None:
             self.ends += 1
 
-    told: Any = Told()
-    fit(network(), X, Y, epochs=(2, 1), progress=told)
-    assert told.ends == 3
+    counter: Any = Counter()
+    fit(network(), X, Y, epochs=(2, 1), progress=counter)
+    assert counter.ends == 3
 
 
 @pytest.mark.parametrize(
-    "given",
+    "arguments",
     [{name: value} for name in ("window", "epochs", "done") for value in NOT_WHOLE]
     + [{"gamma": value} for value in (*NOT_REAL, 5000, -5000)]
     + [{"clip": 0}, {"clip": "1"}, {"engine": 5}, {"callbacks": 5}, {"net": network()}, {"loss": "hinge"},
        {"x": MASKED}, {"y": 5}],
 )  # fmt: skip
-def test_sequences_refuse_the_same(given: dict[str, Any]):
-    fine: dict[str, Any] = {"net": MemoryNetwork(5, 3, 3), "x": X, "y": Y, "epochs": 1}
+def test_fit_sequence_refuses_invalid_arguments(arguments: dict[str, Any]):
+    valid: dict[str, Any] = {"net": MemoryNetwork(5, 3, 3), "x": X, "y": Y, "epochs": 1}
     with pytest.raises(FtnnError):
-        fit_sequence(**fine | given)
+        fit_sequence(**valid | arguments)
 
 
 @pytest.mark.parametrize("seed", NOT_WHOLE)
-def test_initialise_refuses_the_same(seed: Any):
+def test_initialise_refuses_invalid_arguments(seed: Any):
     with pytest.raises(FtnnError, match="seed="):
         initialise(network(), seed)
     wrong: Any = nn.Linear(2, 2)
@@ -199,6 +203,6 @@ def test_initialise_refuses_the_same(seed: Any):
         initialise(wrong, 0)
 
 
-def test_masks_are_not_ignored_when_connections_are_counted():
+def test_counting_connections_refuses_masked_data():
     with pytest.raises(DataError, match="masked entries"):
         ftnn.inspect.connections(Network(5, [3], 2), MASKED)

@@ -1,4 +1,4 @@
-"""`kill -9` at any moment, and run again: the same bits."""
+"""A run that was killed at any moment resumes with the same bits."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ ADAM: dict[str, Any] = {
 
 
 def run(settings: dict[str, Any], checkpoint: Path | None, mark: Path | None = None) -> str:
-    """A run of about two seconds; each epoch's stage is told to `mark`."""
+    """Train for about two seconds, writing the stage of each epoch to `mark`."""
     x, y = blobs(samples=6000)
     net = network("F12", (24, 24), "logistic", dtype=torch.float32)
 
-    def tell(epoch: object, _: object) -> None:
+    def write_stage(epoch: object, _: object) -> None:
         if mark is not None:
             mark.write_text(str(getattr(epoch, "stage", "")))
 
-    fit(net, x, y, checkpoint=checkpoint, callbacks=[tell], **settings)
+    fit(net, x, y, checkpoint=checkpoint, callbacks=[write_stage], **settings)
     return digest(net)
 
 
@@ -59,12 +59,12 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_parameters(
     try:
         start = time.perf_counter()
         expected = run(settings, None)
-        whole = time.perf_counter() - start
+        seconds = time.perf_counter() - start
         moments = random.Random(0)
         checkpoint, mark, result = tmp_path / "run", tmp_path / "stage", tmp_path / "result"
         kills: list[str] = []
         while len(kills) < count or (len(kills) < 60 and not stages <= set(kills)):
-            if result.exists():  # it came through: once more from the beginning
+            if result.exists():  # the run finished: start again
                 assert result.read_text() == expected
                 for path in (checkpoint, mark, result):
                     path.unlink(missing_ok=True)
@@ -74,31 +74,31 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_parameters(
                     result.write_text(run(settings, checkpoint, mark))
                 finally:
                     os._exit(0)
-            time.sleep(moments.uniform(0.05, 0.6) * whole)
+            time.sleep(moments.uniform(0.05, 0.6) * seconds)
             os.kill(child, signal.SIGKILL)
             _, status = os.waitpid(child, 0)
             if os.WIFSIGNALED(status):
                 kills.append(mark.read_text() if mark.exists() else "")
-        assert stages <= set(kills)  # some fell in each stage
+        assert stages <= set(kills)  # each stage was interrupted
         assert run(settings, checkpoint) == expected
     finally:
         torch.set_num_threads(threads)
 
 
-def test_a_write_that_is_cut_off_leaves_the_last_checkpoint(
+def test_an_interrupted_write_leaves_the_last_checkpoint_intact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keeper = Checkpoint(tmp_path / "c", {"gamma": -2})
-    keeper.keep(_checkpoint.State(net={"a": np.zeros(3)}), now=True)
+    checkpoint = Checkpoint(tmp_path / "c", {"gamma": -2})
+    checkpoint.keep(_checkpoint.State(net={"a": np.zeros(3)}), now=True)
 
-    def full(*_: object) -> None:
+    def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "replace", full)
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(_checkpoint.CheckpointError, match="No space left on device"):
-        keeper.keep(_checkpoint.State(net={"a": np.ones(3)}), now=True)
+        checkpoint.keep(_checkpoint.State(net={"a": np.ones(3)}), now=True)
     monkeypatch.undo()
-    kept = keeper.load()
-    assert kept is not None
-    assert not kept.net["a"].any()
+    state = checkpoint.load()
+    assert state is not None
+    assert not state.net["a"].any()
     assert [path.name for path in tmp_path.iterdir()] == ["c"]

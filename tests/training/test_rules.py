@@ -1,4 +1,4 @@
-"""Update rules are formulas: each of ours steps as the optimiser of torch that has its name."""
+"""Update rules are formulas; the built-in ones match the torch optimisers of the same name."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ class CompiledSteps:
 
 @pytest.mark.parametrize("decay", [0.0, 0.03])
 @pytest.mark.parametrize("name", RULES)
-def test_200_steps_are_those_of_torch(name: str, decay: float):
+def test_200_steps_of_each_rule_match_torch(name: str, decay: float):
     random = np.random.default_rng(3)
     start = random.normal(size=64)
-    theirs = torch.from_numpy(start.copy()).requires_grad_()
-    optimizer = OPTIMIZERS[name]([theirs], decay)
+    torch_parameter = torch.from_numpy(start.copy()).requires_grad_()
+    optimizer = OPTIMIZERS[name]([torch_parameter], decay)
     rule = RULES[name].compiled(decay)
     on_tensors, compiled = torch.from_numpy(start.copy()), CompiledSteps(rule, start)
     states = [torch.zeros(64, dtype=torch.float64) for _ in rule.states]
@@ -71,15 +71,15 @@ def test_200_steps_are_those_of_torch(name: str, decay: float):
         g, rate = random.normal(size=64), 0.01 * (1 + 0.5 * np.sin(step))
         for group in optimizer.param_groups:
             group["lr"] = rate
-        theirs.grad = torch.from_numpy(g.copy())
+        torch_parameter.grad = torch.from_numpy(g.copy())
         optimizer.step()
         on_tensors, states = rule.step_on(on_tensors, torch.from_numpy(g), states, rate, step)
-        expected = theirs.detach().numpy()
+        expected = torch_parameter.detach().numpy()
         np.testing.assert_allclose(on_tensors.numpy(), expected, rtol=1e-12, atol=1e-14)
         np.testing.assert_allclose(compiled.step(g, rate), expected, rtol=1e-12, atol=1e-14)
 
 
-def test_a_rule_of_ones_own_trains_alike_in_both_engines():
+def test_a_custom_rule_trains_equally_in_both_engines():
     rule = Rule(
         "p - rate*sign(m)*min(abs(m), c)", state={"m": "b*m + (1 - b)*g"}, constants={"b": 0.8, "c": 0.5}
     )
@@ -110,7 +110,7 @@ def test_a_rule_that_cannot_work_is_refused(make: Callable[[], Rule], message: s
         make()
 
 
-def test_the_error_of_an_unknown_symbol_points_at_it():
+def test_the_error_for_an_unknown_symbol_points_at_it():
     with pytest.raises(FormulaError) as caught:
         Rule("p - rate*gradient")
     assert (caught.value.start, caught.value.end) == (9, 17)

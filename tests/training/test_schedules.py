@@ -1,5 +1,5 @@
 # pyright: reportUnknownLambdaType=false
-"""Learning-rate schedules: what share of the learning rate each step takes."""
+"""Learning-rate schedules: the share of the learning rate that each step uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ftnn.training._schedules import NAMES, factors
 from tests.training.problems import blobs, network
 
 
-def test_one_cycle_is_that_of_torch():
+def test_one_cycle_matches_torch():
     parameter = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([parameter], lr=1.0)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=2000)
@@ -29,7 +29,7 @@ def test_one_cycle_is_that_of_torch():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_parts_of_a_schedule_are_parts_of_the_whole(name: str):
+def test_a_schedule_computed_in_parts_equals_the_whole(name: str):
     whole = factors(name, 0, 40, 40)
     assert ((whole >= 0) & (whole <= 1)).all()
     assert np.array_equal(np.concatenate([factors(name, n, 8, 40) for n in range(0, 40, 8)]), whole)
@@ -44,7 +44,7 @@ def test_cosine_falls_from_one_to_zero_and_warm_up_rises():
     assert (warm[5:] == 1).all()
 
 
-def test_history_has_the_largest_rate_and_a_schedule_changes_the_result():
+def test_each_schedule_gives_a_different_result():
     x, y = blobs()
     losses = {
         name: fit(network(), x, y, learning_rate=0.01, epochs=4, schedule=name).loss  # pyright: ignore[reportArgumentType]
@@ -62,7 +62,7 @@ def test_history_has_the_largest_rate_and_a_schedule_changes_the_result():
         (lambda done: done.nothing, "schedule=.* failed"),
     ],
 )
-def test_a_schedule_that_cannot_be_used_is_refused(schedule: Any, message: str):
+def test_an_unusable_schedule_is_refused(schedule: Any, message: str):
     x, y = blobs()
     with pytest.raises(FtnnError, match=message):
         fit(network(), x, y, schedule=schedule, epochs=1)

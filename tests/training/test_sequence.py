@@ -20,30 +20,30 @@ def pi_pairs(pairs: int) -> tuple[Any, Any]:
 
 
 def net(hidden: int = 12, dtype: torch.dtype = torch.float64, **more: Any) -> MemoryNetwork:
-    made = MemoryNetwork(10, hidden, 10, dtype=dtype, **more)
-    initialise(made, 0)
-    return made
+    memory_network = MemoryNetwork(10, hidden, 10, dtype=dtype, **more)
+    initialise(memory_network, 0)
+    return memory_network
 
 
 @pytest.mark.parametrize("activation", ["logistic", "relu", "tanh"])
-def test_both_engines_give_one_result(activation: Any) -> None:
+def test_both_engines_train_a_sequence_to_the_same_result(activation: Any) -> None:
     x, y = pi_pairs(21)
     compiled, other = net(activation=activation), net(activation=activation)
     one = fit_sequence(compiled, x, y, epochs=4, engine="compiled")
     two = fit_sequence(other, x, y, epochs=4, engine="torch")
     assert one.engine == "compiled"
     np.testing.assert_allclose([p.loss for p in one.passes], [p.loss for p in two.passes], rtol=1e-10)
-    for mine, theirs in zip(compiled.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-12)
+    for actual, expected in zip(compiled.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_one_step_is_the_papers_rule_written_out() -> None:
-    """Two pairs by hand: tanh(p*x + q*C + r), logistic units, softmax, an update per pair, C as given."""
+def test_two_steps_match_the_papers_rule() -> None:
+    """Two pairs by hand: tanh(p*x + q*C + r), logistic units, softmax, an update per pair, C constant."""
     x, y = pi_pairs(2)
-    made = net(hidden=3)
-    p, q, r = (made.memory.matrix(name).detach().numpy().copy() for name in "pqr")
+    trained = net(hidden=3)
+    p, q, r = (trained.memory.matrix(name).detach().numpy().copy() for name in "pqr")
     b = np.zeros(3)
-    w, c = made.output.weight.detach().numpy().copy(), np.zeros(10)
+    w, c = trained.output.weight.detach().numpy().copy(), np.zeros(10)
     cell = np.zeros((3, 10))
     rate = 2.0**-4
     for t in range(2):
@@ -61,23 +61,23 @@ def test_one_step_is_the_papers_rule_written_out() -> None:
         r += rate * delta_hidden[:, None] * slope
         b += rate * delta_hidden
         cell = new
-    fit_sequence(made, x, y, epochs=1)
+    fit_sequence(trained, x, y, epochs=1)
     for name, expected in (("p", p), ("q", q), ("r", r)):
         np.testing.assert_allclose(
-            made.memory.matrix(name).detach().numpy(), expected, rtol=1e-12, atol=1e-15
+            trained.memory.matrix(name).detach().numpy(), expected, rtol=1e-12, atol=1e-15
         )
-    np.testing.assert_allclose(made.output.weight.detach().numpy(), w, rtol=1e-12)
-    np.testing.assert_allclose(made.output.bias.detach().numpy(), c, rtol=1e-12)
+    np.testing.assert_allclose(trained.output.weight.detach().numpy(), w, rtol=1e-12)
+    np.testing.assert_allclose(trained.output.bias.detach().numpy(), c, rtol=1e-12)
 
 
 def test_a_short_sequence_is_memorised() -> None:
     x, y = pi_pairs(24)
-    made = net(hidden=64, dtype=torch.float32)
-    history = fit_sequence(made, x, y, epochs=1500)
+    trained = net(hidden=64, dtype=torch.float32)
+    history = fit_sequence(trained, x, y, epochs=1500)
     assert history.accuracies[-50:].max() == 100
 
 
-def test_a_window_goes_back_through_time() -> None:
+def test_gradients_go_back_through_a_window() -> None:
     x, y = pi_pairs(20)
     one_step, through = net(), net(through_time=True)
     fit_sequence(one_step, x, y, epochs=1, window=5)
@@ -95,20 +95,20 @@ def test_a_window_goes_back_through_time() -> None:
             for parameter, grad in zip(oracle.parameters(), grads, strict=True):
                 parameter -= 2.0**-4 * grad
         state = state.detach()
-    for mine, theirs in zip(through.parameters(), oracle.parameters(), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-12)
+    for actual, expected in zip(through.parameters(), oracle.parameters(), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_a_sequence_of_numbers_can_be_learned_with_squared_errors() -> None:
     wave = np.sin(np.arange(41) / 3)
-    made = MemoryNetwork(1, 16, 1, dtype=torch.float64)
-    initialise(made, 0)
-    history = fit_sequence(made, wave[:-1, None], wave[1:], epochs=200)
+    trained = MemoryNetwork(1, 16, 1, dtype=torch.float64)
+    initialise(trained, 0)
+    history = fit_sequence(trained, wave[:-1, None], wave[1:], epochs=200)
     assert history.passes[-1].accuracy is None
     assert history.passes[-1].loss < 0.5 * history.passes[0].loss
 
 
-def test_callbacks_end_the_training_and_bad_settings_are_named() -> None:
+def test_callbacks_can_end_training_and_invalid_settings_are_named() -> None:
     x, y = pi_pairs(5)
     history = fit_sequence(net(), x, y, epochs=9, callbacks=[lambda p, n: p.epoch == 2])
     assert len(history.passes) == 2
@@ -118,10 +118,10 @@ def test_callbacks_end_the_training_and_bad_settings_are_named() -> None:
         fit_sequence(net(), x, y, window=2, engine="compiled")
 
 
-def test_a_diverging_run_is_a_result() -> None:
+def test_a_diverging_sequence_returns_a_history() -> None:
     x, y = pi_pairs(10)
-    made = net(dtype=torch.float32)
-    history = fit_sequence(made, x, y, gamma=126, epochs=9, clip=None)
+    trained = net(dtype=torch.float32)
+    history = fit_sequence(trained, x, y, gamma=126, epochs=9, clip=None)
     assert history.failed is not None
     assert "not finite in epoch" in history.failed
-    assert all(torch.isfinite(p).all() for p in made.parameters())
+    assert all(torch.isfinite(p).all() for p in trained.parameters())

@@ -1,5 +1,5 @@
 # pyright: reportUnknownLambdaType=false
-"""Training on a DataLoader, or on any iterable of mini-batches."""
+"""Training on a DataLoader or any other iterable of mini-batches."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def batches(size: int = 16) -> list[tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("engine", ["compiled", "torch"])
-def test_batches_train_as_the_same_arrays_in_the_same_order(engine: Any, monkeypatch: pytest.MonkeyPatch):
+def test_mini_batches_train_like_arrays_in_the_same_order(engine: Any, monkeypatch: pytest.MonkeyPatch):
     streamed, whole = network("F12"), network("F12")
     one = fit(streamed, batches(), epochs=3, engine=engine, learning_rate=0.01)
     monkeypatch.setattr("ftnn.training._run.order", lambda *_: np.arange(150))
     other = fit(whole, X, Y, epochs=3, batch_size=16, engine=engine, learning_rate=0.01)
     assert [e.loss for e in one.epochs] == pytest.approx([e.loss for e in other.epochs], rel=1e-12)
     assert [e.train_accuracy for e in one.epochs] == [e.train_accuracy for e in other.epochs]
-    for mine, theirs in zip(streamed.parameters(), whole.parameters(), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=0)
+    for actual, expected in zip(streamed.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("engine", ["compiled", "torch"])
@@ -51,17 +51,17 @@ def test_images_are_flattened():
     assert len(fit(network(), images, epochs=2).epochs) == 2
 
 
-class Endless:
-    """Without a length."""
+class Unsized:
+    """An iterable without a length."""
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         return iter(batches())
 
 
 def test_an_iterable_without_a_length_trains_with_a_constant_rate():
-    assert len(fit(network(), Endless(), epochs=2, schedule="constant").epochs) == 2
+    assert len(fit(network(), Unsized(), epochs=2, schedule="constant").epochs) == 2
     with pytest.raises(FtnnError, match="needs to know how many mini-batches there are"):
-        fit(network(), Endless(), epochs=2, schedule="one-cycle")
+        fit(network(), Unsized(), epochs=2, schedule="one-cycle")
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,11 @@ def test_an_iterable_without_a_length_trains_with_a_constant_rate():
         ([(X[:9, :3], Y[:9])], {}, r"has shape \(9, 3\); expected \(samples, 5\)"),
     ],
 )
-def test_what_cannot_be_streamed_is_refused(data: Any, settings: dict[str, Any], message: str):
+def test_unusable_mini_batches_and_settings_are_refused(data: Any, settings: dict[str, Any], message: str):
     with pytest.raises(FtnnError, match=message):
         fit(network(), data, epochs=1, **settings)
 
 
-def test_an_iterator_is_used_up_after_one_epoch():
+def test_an_iterator_is_refused_as_it_lasts_only_one_epoch():
     with pytest.raises(FtnnError, match="no mini-batches in epoch 1; an iterator can be used only once"):
         fit(network(), iter(batches()[:1]), epochs=2, schedule="constant")

@@ -26,7 +26,7 @@ class Epoch:
     loss: float
     """The mean of the mini-batches' mean losses."""
     train_accuracy: float | None
-    """Of the epoch's own predictions, each before its update."""
+    """The accuracy of the epoch's own predictions, each before its update."""
     test_accuracy: float | None
     test_loss: float | None
     seconds: float
@@ -36,12 +36,12 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One pass over the sequence."""
+    """One pass over the sequence. The accuracy is in percent."""
 
     epoch: int
     loss: float
     accuracy: float | None
-    """Of the pass's own predictions, each before its update, in percent; None for squared errors."""
+    """The accuracy of the pass's own predictions, each before its update; None for squared errors."""
     seconds: float
 
 

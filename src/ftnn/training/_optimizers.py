@@ -28,7 +28,7 @@ def make(optimizer: Any, parameters: list[nn.Parameter]) -> optim.Optimizer:
     if not isinstance(instance, optim.Optimizer):
         raise FtnnError(
             f"optimizer={quoted(optimizer)} must make a torch.optim.Optimizer from a list of parameters, "
-            f"such as functools.partial(torch.optim.Adam, lr=0.01); it made {quoted(instance)}"
+            f"such as functools.partial(torch.optim.Adam, lr=0.01); it returned {quoted(instance)}"
         )
     closure = inspect.signature(instance.step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
@@ -39,7 +39,7 @@ def make(optimizer: Any, parameters: list[nn.Parameter]) -> optim.Optimizer:
     known = set(map(id, parameters))
     if any(id(p) not in known for group in instance.param_groups for p in group["params"]):
         raise FtnnError(
-            f"optimizer={quoted(optimizer)} made an optimizer for parameters that it was not given"
+            f"optimizer={quoted(optimizer)} returned an optimizer for parameters that it did not receive"
         )
     return instance
 

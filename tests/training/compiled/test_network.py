@@ -1,4 +1,4 @@
-"""Compiled epochs do what plain torch does, step by step."""
+"""Compiled epochs match plain torch, step by step."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ELEMENTWISE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 class Oracle:
-    """The same network in float64 torch: the reference's functions, torch's activations, loss, autograd."""
+    """The same network in float64 torch: reference functions with torch's activations, loss and autograd."""
 
     def __init__(
         self,
@@ -143,19 +143,19 @@ class Oracle:
         return network
 
     def assert_same(self, network: CompiledNetwork, rtol: float = 1e-10) -> None:
-        found = [layer.read() for layer in network.layers]
+        layers = [layer.read() for layer in network.layers]
         flat = [
-            m for (ms, _), s in zip(found, self.shapes, strict=True) for m in ms[: len(s.program.parameters)]
+            m for (ms, _), s in zip(layers, self.shapes, strict=True) for m in ms[: len(s.program.parameters)]
         ]
-        for one, other in zip([*flat, *(bias for _, bias in found)], self.parameters, strict=True):
-            wanted = other.detach().numpy()
+        for one, other in zip([*flat, *(bias for _, bias in layers)], self.parameters, strict=True):
+            expected = other.detach().numpy()
             np.testing.assert_allclose(
-                one, wanted, rtol=rtol, atol=rtol * max(float(np.abs(wanted).max()), 1e-3)
+                one, expected, rtol=rtol, atol=rtol * max(float(np.abs(expected).max()), 1e-3)
             )
 
 
 class Data:
-    """Samples of which a share of the numbers is zero, with labels and targets."""
+    """Samples with a share of zeros, and their labels and targets."""
 
     def __init__(self, count: int, features: int, outputs: int, density: float, *, weighted: bool = False):
         random = np.random.default_rng(5)
@@ -167,7 +167,7 @@ class Data:
         self.order = random.permutation(count)
 
     def expected(self, loss: str, dtype: DType = "float64") -> Targets:
-        """What a network with this loss is to learn."""
+        """The targets for a network with this loss."""
         count, outputs = self.targets.shape
         if loss == "softmax":
             return Targets.labels(self.labels, outputs, count, dtype, self.weights)
@@ -183,7 +183,7 @@ def compare(
     clip: float | None = None,
     steps: int = 4,
 ) -> None:
-    """After each of some steps, parameters and loss are the same."""
+    """Check that parameters and loss agree after each of some steps."""
     network, samples = oracle.network(batch_size), Samples.of(data.x, "float64")
     expected = data.expected(oracle.loss)
     for n in range(min(steps, -(-len(data.order) // batch_size))):
@@ -203,7 +203,7 @@ def functions(*names: str) -> list[Function]:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_every_function_trains_as_in_torch(name: str):
+def test_every_function_trains_like_torch(name: str):
     n = FUNCTIONS.index(name)
     activation, loss = ACTIVATIONS[n % 3], LOSSES[n % 2]
     compare(Oracle(functions(name, name), (23, 17, 3, 4), activation, loss), Data(18, 23, 4, 0.3), 5)
@@ -212,19 +212,19 @@ def test_every_function_trains_as_in_torch(name: str):
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("density", [0.2, 1.0])
-def test_activations_losses_and_densities(activation: Activation, loss: str, density: float):
+def test_activations_losses_and_densities_match_torch(activation: Activation, loss: str, density: float):
     oracle = Oracle(functions("F12", "F09", "F16"), (20, 19, 18, 17, 3), activation, loss)
     compare(oracle, Data(40, 20, 3, density, weighted=True), 16)
 
 
 @pytest.mark.parametrize("batch_size", [1, 5, 16, 33, 100])
-def test_batch_sizes_and_a_short_last_batch(batch_size: int):
-    """The last mini-batch has one sample, or is all there is."""
+def test_batch_sizes_and_a_short_last_batch_match_torch(batch_size: int):
+    """The last mini-batch has one sample, or is the only one."""
     data = Data(max(2 * batch_size + 1, 67), 17, 3, 0.4)
     compare(Oracle(functions("F16"), (17, 33, 3), "relu", "softmax"), data, batch_size, steps=3)
 
 
-def test_a_short_last_batch_in_one_call():
+def test_a_short_last_batch_can_be_trained_in_one_call():
     oracle, data = Oracle(functions("F16"), (17, 9, 3), "tanh", "softmax"), Data(21, 17, 3, 0.4)
     network = oracle.network(8)
     done = network.train(Samples.of(data.x, "float64"), data.expected(oracle.loss), data.order, rate=0.1)
@@ -234,7 +234,7 @@ def test_a_short_last_batch_in_one_call():
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 1, 17, 2), (129, 3, 1), (1, 129, 3), (17, 129, 17)])
-def test_odd_widths(sizes: tuple[int, ...]):
+def test_odd_widths_match_torch(sizes: tuple[int, ...]):
     oracle = Oracle(functions("F12", "F16")[: len(sizes) - 2], sizes, "tanh", "squared")
     compare(oracle, Data(20, sizes[0], sizes[-1], 0.4), 7)
 
@@ -250,12 +250,12 @@ def test_the_clip_limits_each_sum_over_the_mini_batch(clip: float):
 
 
 @pytest.mark.parametrize("density", [0.2, 1.0])
-def test_a_matrix_of_several_kinds(density: float):
+def test_a_matrix_with_several_functions_matches_torch(density: float):
     mixed = ftnn.Mixed(["F12", "F03", "F08", "p*rect(q*x + r)"]).function
     compare(Oracle([mixed, mixed], (19, 17, 5, 3), "relu", "softmax"), Data(24, 19, 3, density), 8)
 
 
-def test_functions_of_all_shapes():
+def test_functions_of_all_shapes_match_torch():
     for formula in (
         "where(x > 0, p*x, q*x)",
         "g*x",
@@ -266,7 +266,7 @@ def test_functions_of_all_shapes():
         compare(Oracle(functions(formula), (20, 9, 3), "logistic", "softmax"), Data(18, 20, 3, 0.3), 6)
 
 
-def test_predictions_of_every_layer():
+def test_predictions_of_every_layer_match_torch():
     oracle, data = Oracle(functions("F12", "F09"), (20, 17, 9, 3), "relu", "softmax"), Data(37, 20, 3, 0.3)
     network, samples = oracle.network(8), Samples.of(data.x, "float64")
     for upto in (1, 2, 3, None):
@@ -275,7 +275,7 @@ def test_predictions_of_every_layer():
         )
 
 
-def test_right_answers_are_counted_before_their_own_update():
+def test_correct_predictions_are_counted_before_their_own_update():
     oracle, data = Oracle(functions("F03"), (17, 9, 3), "tanh", "softmax"), Data(30, 17, 3, 1.0)
     expected = int((oracle.outputs(data.x).argmax(1).numpy() == data.labels).sum())
     done = oracle.network(30).train(
@@ -331,8 +331,8 @@ def test_the_same_start_gives_the_same_bits():
 
 
 @pytest.mark.parametrize("seconds", [0.9, 0.25, 0.01, 1e-4])
-def test_python_looks_up_within_a_second(seconds: float, monkeypatch: pytest.MonkeyPatch):
-    """However long a mini-batch takes, if it takes less than a second; and though they become slower."""
+def test_compiled_code_returns_to_python_within_a_second(seconds: float, monkeypatch: pytest.MonkeyPatch):
+    """This holds for any mini-batch of less than a second, even if mini-batches become slower."""
     oracle = Oracle(functions("F12"), (20, 17, 3), "relu", "softmax")
     network, clock, seen = oracle.network(4), [0.0], list[Array]()
 
@@ -348,17 +348,17 @@ def test_python_looks_up_within_a_second(seconds: float, monkeypatch: pytest.Mon
     order, last = np.arange(40_001), 0.0
     for _ in network.train_in_chunks(None, None, order, rates=np.zeros(10_001)):  # pyright: ignore[reportArgumentType]
         assert clock[0] - last <= 1.0
-        clock[0] += 100.0  # what is done with a chunk is not its own time
+        clock[0] += 100.0  # the time between chunks does not count
         last = clock[0]
     assert np.array_equal(np.concatenate(seen), order)
     if seconds < 0.01:
         assert len(seen) < 40
 
 
-# ---- what is not finite
+# ---- values that are not finite
 
 
-def test_a_loss_that_is_not_finite_ends_training_and_that_batch_updates_nothing():
+def test_a_loss_that_is_not_finite_ends_training_without_an_update():
     kinds: list[tuple[Activation, str]] = [("relu", "softmax"), ("tanh", "squared")]
     for activation, loss in kinds:
         oracle, data = Oracle(functions("F03"), (20, 9, 3), activation, loss), Data(40, 20, 3, 0.3)
@@ -386,15 +386,15 @@ def test_a_loss_that_is_not_finite_ends_training_and_that_batch_updates_nothing(
 
 
 def compressed(x: Array) -> Samples:
-    """Held by rows, however few zeros there are."""
+    """Samples compressed by rows, however few zeros there are."""
     rows, columns = np.nonzero(x)
     starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(x)))])
     return Samples(len(x), x.shape[1], x[rows, columns], starts, columns.astype(np.int32))
 
 
 @pytest.mark.parametrize("formula", ["p/x", "p*log(abs(x))", "p*x**(-2)", "p/tanh(q*x)"])
-def test_functions_that_are_not_finite_at_zero(formula: str):
-    """Right as long as no input is zero; and at the first that is, training ends."""
+def test_functions_that_are_not_finite_at_zero_train_until_an_input_is_zero(formula: str):
+    """Training is correct as long as no input is zero, and ends at the first that is."""
     oracle, data = Oracle(functions(formula), (17, 9, 3), "relu", "softmax"), Data(32, 17, 3, 1.0)
     network, samples = oracle.network(8), compressed(data.x)
     done = network.train(samples, data.expected("softmax"), data.order, rate=0.001)
@@ -413,7 +413,7 @@ def test_functions_that_are_not_finite_at_zero(formula: str):
     assert np.array_equal(np.isfinite(network.predict(samples)), oracle.outputs(data.x).isfinite().numpy())
 
 
-def test_outputs_of_a_pole_are_only_those_of_its_own_samples():
+def test_a_pole_affects_only_the_outputs_of_its_own_samples():
     oracle, data = Oracle(functions("p/x"), (17, 9, 3), "tanh", "squared"), Data(24, 17, 3, 0.97)
     network = oracle.network(8)
     np.testing.assert_allclose(
@@ -422,15 +422,15 @@ def test_outputs_of_a_pole_are_only_those_of_its_own_samples():
 
 
 @pytest.mark.parametrize("width", [9, 18])
-def test_an_infinite_slope_at_a_silent_relu_is_no_error(width: int):
-    """√x has one at 0, and torch's ReLU lets nothing through there; be its zeros skipped (18) or not (9)."""
+def test_an_infinite_slope_at_an_inactive_relu_gives_no_error(width: int):
+    """√x has an infinite slope at 0, where a ReLU passes no error; zeros are skipped (18) or not (9)."""
     oracle = Oracle([*functions("F03"), Function("p*sqrt(x)")], (17, width, 5, 3), "relu", "squared")
     compare(oracle, Data(20, 17, 3, 0.5), 5)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_an_error_below_the_normal_numbers_is_none(dtype: DType):
-    """Of two logistic units the first is so far out that its slope is no normal number."""
+def test_subnormal_errors_become_zero(dtype: DType):
+    """The first of two logistic units is so saturated that its slope is subnormal."""
     least = float(np.finfo(dtype).tiny)
     shapes = [Shape(LINEAR, 1, 2, activation_formula("logistic")), Shape(LINEAR, 2, 1)]
     network = CompiledNetwork(shapes, loss_formula("squared"), dtype, 1)
@@ -446,7 +446,7 @@ def test_an_error_below_the_normal_numbers_is_none(dtype: DType):
     assert near < 0
 
 
-# ---- what is refused
+# ---- refused arguments
 
 
 def test_indices_and_shapes_that_kernels_could_not_check_are_refused():
@@ -470,7 +470,7 @@ def test_indices_and_shapes_that_kernels_could_not_check_are_refused():
         Targets.labels(data.labels, 3, 20, "float64", np.ones(3))
 
 
-def test_compressed_and_dense_samples_are_the_same_ones():
+def test_compressed_and_dense_samples_are_equal():
     data = Data(50, 13, 3, 0.2)
     data.x[7] = 0
     data.x[-1] = 0
@@ -491,7 +491,7 @@ def test_compressed_and_dense_samples_are_the_same_ones():
 
 
 @pytest.mark.parametrize("activation", [name for name in ACTIVATE if name not in ACTIVATIONS])
-def test_any_formula_is_an_activation(activation: str):
+def test_any_formula_can_be_an_activation(activation: str):
     oracle = Oracle(functions("F12", "F09"), (20, 19, 18, 3), activation, "softmax")
     compare(oracle, Data(40, 20, 3, 0.4), 16)
 
@@ -502,7 +502,7 @@ def test_each_layer_has_its_own_activation():
 
 
 @pytest.mark.parametrize("loss", ELEMENTWISE)
-def test_elementwise_losses_with_weights(loss: str):
+def test_elementwise_losses_with_weights_match_torch(loss: str):
     data = Data(40, 20, 3, 0.4, weighted=True)
     data.targets = (data.targets > 0).astype(float) if loss == "logistic" else data.targets
     compare(Oracle(functions("F12"), (20, 19, 3), "tanh", loss), data, 16)
@@ -521,7 +521,7 @@ OPTIMIZERS: dict[str, Callable[[list[Tensor]], torch.optim.Optimizer]] = {
 @pytest.mark.parametrize("batch_size", [16, 300])
 @pytest.mark.parametrize("clip_norm", [None, 0.05])
 @pytest.mark.parametrize("name", RULES)
-def test_every_rule_trains_as_torchs_optimizer(name: str, clip_norm: float | None, batch_size: int):
+def test_every_rule_trains_like_the_torch_optimizer(name: str, clip_norm: float | None, batch_size: int):
     oracle, data = Oracle(functions("F12", "F03"), (20, 9, 7, 3), "tanh", "softmax"), Data(650, 20, 3, 0.4)
     network = oracle.network(batch_size, rule=RULES[name].compiled(0.0), clip_norm=clip_norm)
     optimizer = OPTIMIZERS[name](oracle.parameters)

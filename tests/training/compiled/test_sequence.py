@@ -1,4 +1,4 @@
-"""A memory layer trained pair by pair does what the paper's equations say, written out in NumPy."""
+"""Training a memory layer pair by pair matches the paper's equations, written out in NumPy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MEMORY = Function("tanh(p*x + q*C + r)")
 
 
 class Oracle:
-    """C_t = F(x_t; C_{t-1}), y = φ(Σ C_t + b), linear output; δ of one step, as C_{t-1} counts as given."""
+    """C_t = F(x_t; C_{t-1}), y = φ(Σ C_t + b), linear output; one-step δ, as C_{t-1} is held constant."""
 
     def __init__(
         self, function: Function, inputs: int, hidden: int, outputs: int, activation: str, loss: str
@@ -64,8 +64,8 @@ class Oracle:
         self.weight -= clipped(np.outer(error, y))
         self.output_bias -= clipped(error)
         self.bias -= clipped(below)
-        for name, found in slopes.items():
-            self.matrices[name] -= clipped(below * found)
+        for name, slope in slopes.items():
+            self.matrices[name] -= clipped(below * slope)
         self.cell = value
         return float(loss), int(out.argmax()) == label
 
@@ -117,7 +117,7 @@ def sequence(time: int, inputs: int, outputs: int) -> tuple[Array, Array, Array]
 @pytest.mark.parametrize(
     ("inputs", "hidden", "outputs", "time"), [(10, 16, 10, 12), (3, 17, 2, 7), (1, 1, 1, 5)]
 )
-def test_pairs_train_as_the_papers_equations_say(
+def test_training_pair_by_pair_matches_the_papers_equations(
     activation: str, loss: str, inputs: int, hidden: int, outputs: int, time: int
 ):
     oracle = Oracle(MEMORY, inputs, hidden, outputs, activation, loss)
@@ -133,7 +133,7 @@ def test_pairs_train_as_the_papers_equations_say(
 
 
 @pytest.mark.parametrize("clip", [0.01, 0.1])
-def test_the_clip_limits_every_gradient(clip: float):
+def test_clipping_limits_every_gradient(clip: float):
     oracle = Oracle(MEMORY, 5, 19, 4, "logistic", "softmax")
     network = oracle.network()
     x, labels, targets = sequence(9, 5, 4)
@@ -144,7 +144,7 @@ def test_the_clip_limits_every_gradient(clip: float):
 
 
 @pytest.mark.parametrize("pieces", [(4, 4), (3, 5), (1, 1, 6), (5, 3)])
-def test_a_pass_in_pieces_that_keeps_its_state_is_the_whole_pass(pieces: tuple[int, ...]):
+def test_a_pass_in_pieces_that_keeps_its_state_equals_a_whole_pass(pieces: tuple[int, ...]):
     oracle = Oracle(MEMORY, 5, 18, 4, "tanh", "squared")
     whole, parts = oracle.network(), oracle.network()
     x, _, targets = sequence(8, 5, 4)
@@ -174,7 +174,7 @@ def test_each_pass_starts_with_an_empty_memory():
 
 
 @pytest.mark.parametrize("formula", ["p*sin(q*x + C) + r", "logistic(p*C)*q*x", "p*C + q*x"])
-def test_other_memory_functions(formula: str):
+def test_other_memory_functions_match_the_equations(formula: str):
     oracle = Oracle(Function(formula), 4, 9, 3, "logistic", "softmax")
     network = oracle.network()
     x, labels, targets = sequence(6, 4, 3)

@@ -51,7 +51,7 @@ class Emitter:
                 case Number(constant):
                     values[part] = self.v.const(float(constant))
                 case Symbol(name):
-                    raise AssertionError(f"no value was given for {name}")
+                    raise AssertionError(f"no value for {name}")
                 case Call("pow", (base, Number(int() as exponent))):
                     values[part] = FUNCTIONS["powi"](self.v, value(base), exponent)
                 case Call(_, args):

@@ -25,7 +25,7 @@ class Target:
         return 8 if self.dtype == "float64" else 4
 
     def vectors(self, numbers: int) -> int:
-        """The number of vectors needed for so many numbers."""
+        """The number of vectors that hold this many numbers."""
         return -(-numbers // self.lanes)
 
     def filled(self, numbers: int) -> int:

@@ -139,7 +139,7 @@ class Layer:
         self.bias = aligned_zeros(self.width, dtype)
         trained = range(len(shape.program.parameters))
         self.states = [[self._matrix() for _ in states] for _ in trained]
-        """By parameter, then by state."""
+        """Indexed by parameter, then by state."""
         self.bias_states = [aligned_zeros(self.width, dtype) for _ in states]
         self.gradients = [self._matrix() for _ in trained] if gradients else []
         """Empty if parameters are updated without them."""

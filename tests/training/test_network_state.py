@@ -1,4 +1,4 @@
-"""What a network has while it is trained, and when training fails."""
+"""The state of a network during training, and after training fails."""
 
 import copy
 from typing import Any
@@ -22,14 +22,14 @@ def network(hidden: list[int], seed: int = 0) -> Network:
 
 
 @pytest.mark.parametrize("engine", ["compiled", "torch"])
-def test_a_callback_sees_the_whole_network_once_its_last_layer_is_trained(engine: Any):
+def test_callbacks_see_the_whole_network_as_soon_as_its_last_layer_is_trained(engine: Any):
     seen: list[tuple[Epoch, float]] = []
 
-    def look(epoch: Epoch, net: Network) -> None:
+    def record(epoch: Epoch, net: Network) -> None:
         with torch.no_grad():
             seen.append((epoch, measure(net(torch.from_numpy(X)).numpy(), Y, "softmax")[1]))
 
-    fit(network([6, 5]), X, Y, epochs=(4, 2), gamma=-2, engine=engine, test=(X, Y), callbacks=(look,))
+    fit(network([6, 5]), X, Y, epochs=(4, 2), gamma=-2, engine=engine, test=(X, Y), callbacks=(record,))
     last_layer = [(epoch, loss) for epoch, loss in seen if epoch.layer != 1]
     assert len(last_layer) >= 5
     for epoch, loss in last_layer:
@@ -38,7 +38,7 @@ def test_a_callback_sees_the_whole_network_once_its_last_layer_is_trained(engine
 
 
 @pytest.mark.parametrize("engine", ["compiled", "torch"])
-def test_a_run_that_fails_keeps_the_output_layer_that_was_being_trained(engine: Any):
+def test_a_failed_run_keeps_the_output_layer_of_its_last_good_epoch(engine: Any):
     states: list[Any] = []
 
     def keep(epoch: Epoch, net: Network) -> None:
@@ -49,34 +49,34 @@ def test_a_run_that_fails_keeps_the_output_layer_that_was_being_trained(engine: 
     history = fit(net, 3 * X, Y, epochs=20, gamma=0, clip=None, engine=engine, callbacks=(keep,))
     assert history.failed is not None
     assert "not finite" in history.failed
-    assert len(states) == len(history.epochs) > 0  # some epochs went well before
+    assert len(states) == len(history.epochs) > 0  # some epochs succeeded before
     assert all(torch.equal(tensor, states[-1][name]) for name, tensor in net.state_dict().items())
 
 
 def test_a_regression_that_ends_worse_than_the_mean_has_failed():
     y = X @ np.array([1.0, 2.0, -1.0, 0.5], dtype=np.float32)
     net = Network(4, [50], 1, "F16", "tanh")
-    for gamma, ending in ((-5, None), (3, "a smaller gamma: 2"), (-40, "a larger gamma: -39")):
+    for gamma, advice in ((-5, None), (3, "a smaller gamma: 2"), (-40, "a larger gamma: -39")):
         initialise(net, 0)
         history = fit(net, X, y[:, None], epochs=(10, 3), gamma=gamma)
-        if ending is None:
+        if advice is None:
             assert history.failed is None
         else:
             assert history.failed is not None
             assert f"{0.5 * y.var():.4g}" in history.failed
             assert history.advice is not None
-            assert history.advice.startswith(ending)
+            assert history.advice.startswith(advice)
     weights = np.where(np.arange(64) < 32, 0.0, 2.0)
     initialise(net, 0)
     history = fit(net, X, y[:, None], epochs=(3, 0), gamma=-40, sample_weight=weights)
     assert history.failed is not None
     assert f"{0.5 * y[32:].var():.4g}" in history.failed
-    # constant targets have no mean to be better than
+    # always predicting the mean is perfect for constant targets
     initialise(net, 0)
     assert fit(net, X, np.zeros((64, 1)), epochs=(2, 0), gamma=-40).failed is None
 
 
-def test_a_network_without_hidden_layers_is_drawn_and_trained():
+def test_a_network_without_hidden_layers_can_be_initialised_and_trained():
     net = Network(4, [], 2)
     initialise(net, 0)
     y = (X[:, 0] > 0).astype(np.int64)
