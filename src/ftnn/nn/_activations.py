@@ -80,10 +80,14 @@ def activations_for(activation: str | Sequence[str], layers: int) -> tuple[str, 
         names = tuple(each)
     except TypeError:
         raise FtnnError(
-            f"expected an activation, or a sequence with one for each layer, got {activation!r}"
+            f"expected an activation such as 'tanh' or 'x*logistic(x)', or one for each hidden layer, "
+            f"got {activation!r}"
         ) from None
     if len(names) != layers:
-        raise ShapeError(f"{len(names)} activations were given for {layers} hidden layers")
+        raise ShapeError(
+            f"activation has {len(names)} entries for {layers} hidden layers; expected one activation, or "
+            "one for each hidden layer"
+        )
     for name in (activation,) if isinstance(activation, str) else names:
         activation_formula(name)
     return names

@@ -27,7 +27,7 @@ def read(path: Any, error: type[FtnnError], what: str) -> tuple[dict[str, str], 
         return dict(header.get("__metadata__", {})), tensors
     except Exception as cause:  # safetensors and torch raise errors of many types
         raise error(
-            f"{path} is not a valid {what}: it is damaged, truncated, or another kind of file ({cause})"
+            f"{path} is not a valid {what}: it is another kind of file, or damaged or truncated ({cause})"
         ) from cause
 
 
