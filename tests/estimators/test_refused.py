@@ -22,7 +22,7 @@ NAN = np.where(np.arange(3) == 1, np.nan, X)
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"function": "F99"}, "'F99' is not in the catalogue"),
+        ({"function": "F99"}, "'F99' is neither a catalogue name"),
         ({"function": "p*foo(x)"}, "foo"),
         ({"function": 3}, "function=3 must be a catalogue name"),
         ({"function": ["F01", None]}, r"function=\['F01', None\] must be"),

@@ -90,7 +90,7 @@ def test_stages_without_epochs_can_be_run() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["reproduce", "mnist", "--functions", "F99"], "'F99' is not in the catalogue"),
+        (["reproduce", "mnist", "--functions", "F99"], "'F99' is neither a catalogue name"),
         (["reproduce", "mnist", "--gammas", "x"], "'x' is not a number; expected best, all, or numbers"),
         (["reproduce", "mnist", "--gammas", "nan"], "'nan' is not a number"),
         (["reproduce", "mnist", "--layers", "0"], "--layers 0: '0' is not a whole number of 1 or more"),

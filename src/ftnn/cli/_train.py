@@ -64,11 +64,24 @@ def train(
     fine_tuning_epochs: Annotated[
         int | None, typer.Option(help="Maximum epochs of fine-tuning, for layerwise. Default: 15.")
     ] = None,
-    batch_size: Annotated[int | None, typer.Option(help=DESCRIPTIONS["batch_size"])] = None,
-    solver: Annotated[str | None, typer.Option(help=DESCRIPTIONS["solver"])] = None,
-    optimizer: Annotated[str | None, typer.Option(help=DESCRIPTIONS["optimizer"])] = None,
-    learning_rate: Annotated[float | None, typer.Option(help=DESCRIPTIONS["learning_rate"])] = None,
-    schedule: Annotated[str | None, typer.Option(help=DESCRIPTIONS["schedule"])] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help=DESCRIPTIONS["batch_size"] + " Default: 64; layerwise and joint: 16.")
+    ] = None,
+    solver: Annotated[
+        str | None, typer.Option(help=DESCRIPTIONS["solver"] + " Default: direct; with --gamma: layerwise.")
+    ] = None,
+    optimizer: Annotated[
+        str | None, typer.Option(help=DESCRIPTIONS["optimizer"] + " Default: adam; layerwise and joint: sgd.")
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help=DESCRIPTIONS["learning_rate"] + " Default: 0.001 for direct.")
+    ] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            help=DESCRIPTIONS["schedule"] + " Default: one-cycle; layerwise: halving; joint: constant."
+        ),
+    ] = None,
     engine: Annotated[
         str, typer.Option(help="compiled (CPU only), torch, or auto: compiled where possible.")
     ] = "auto",
