@@ -79,7 +79,8 @@ def train(
     schedule: Annotated[
         str | None,
         typer.Option(
-            help=DESCRIPTIONS["schedule"] + " Default: one-cycle; layerwise: halving; joint: constant."
+            help=DESCRIPTIONS["schedule"]
+            + " Default: one-cycle; joint and layerwise: constant, but halving for fine-tuning."
         ),
     ] = None,
     engine: Annotated[
