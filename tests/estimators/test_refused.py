@@ -34,7 +34,7 @@ NAN = np.where(np.arange(3) == 1, np.nan, X)
         ({"hidden_layer_sizes": 2.5}, "hidden_layer_sizes=2.5"),
         ({"hidden_layer_sizes": True}, "hidden_layer_sizes=True"),
         ({"activation": "gelu"}, "unknown activation 'gelu'; expected one of logistic, relu, tanh"),
-        ({"activation": None}, "expected an activation such as .*, got None"),
+        ({"activation": None}, "expected an activation, such as .* got None"),
         ({"solver": "adam"}, "solver='adam' is unknown; expected one of direct, layerwise, joint"),
         ({"engine": "gpu"}, "engine='gpu'"),
         ({"engine": "compiled", "momentum": 0.5}, 'engine="compiled" cannot be used'),

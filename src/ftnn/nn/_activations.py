@@ -80,7 +80,7 @@ def activations_for(activation: str | Sequence[str], layers: int) -> tuple[str, 
         names = tuple(each)
     except TypeError:
         raise FtnnError(
-            f"expected an activation such as 'tanh' or 'x*logistic(x)', or one for each hidden layer, "
+            f"expected an activation, such as 'tanh' or 'x*logistic(x)', or one for each hidden layer, "
             f"got {activation!r}"
         ) from None
     if len(names) != layers:
