@@ -208,7 +208,7 @@ def test_brackets_in_a_formula_are_not_markup():
         (["p*x", "--init", "p=nan,1"], "finite and low ≤ high"),
         (["p*x", "--constant", "u=1"], "'u' does not occur"),
         (["p*x", "--x", "1", "1"], "low < high"),
-        (["F99"], "'F99' is not in the catalogue"),
+        (["F99"], "'F99' is neither a catalogue name"),
         (["9**9**9**9*p*x"], "too large"),
         (["p"], "does not use x"),
         ([""], "the formula is empty"),

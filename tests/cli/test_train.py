@@ -207,7 +207,7 @@ class TestBadInput:
 
     def test_unknown_names_and_sizes_are_refused(self, table: Path) -> None:
         data = ["--data", table, "--target", "colour"]
-        assert "not in the catalogue" in self.fails("train", *data, "--function", "F99")
+        assert "neither a catalogue name" in self.fails("train", *data, "--function", "F99")
         assert "activation" in self.fails("train", *data, "--activation", "sigmoid")
         assert "solver" in self.fails("train", *data, "--solver", "x")
         assert "engine" in self.fails("train", *data, "--engine", "gpu")

@@ -26,10 +26,10 @@ edit by hand. Versions: {versions}.
 """
 
 ABOUT = """\
-- **eager**: forward and backward in float64 and float32 with `backend="auto"`; compared with NumPy, float64.
-- **compile**: `torch.compile(fullgraph=True, dynamic=True)` with Inductor, forward and backward, for `"auto"`
-  and `"reference"`, with one graph for all batch sizes. `Network` and `Partial` compile as well. `Memory` is
-  unrolled over time, so each sequence length is compiled separately.
+- **eager**: forward and backward in float64 and float32 with `backend="auto"`; against NumPy in float64.
+- **compile**: `torch.compile(fullgraph=True, dynamic=True)` with Inductor, forward and backward, for the
+  backends `"auto"` and `"reference"`, with one graph for all batch sizes. `Network` and `Partial` compile as
+  well. `Memory` is unrolled over time, so each sequence length is compiled separately.
 - **export**: `torch.export.export` with a dynamic batch size; the graph contains only `aten` operators. With
   `strict=True`, `ftnn::contract` remains until you call `run_decompositions()`. An exported graph evaluates
   each connection's function as written, and allocates (batch, in, out) arrays unless the runtime fuses them.
@@ -43,8 +43,8 @@ ABOUT = """\
 - **second derivative**: double autograd and `torch.func.hessian`, along a direction of inputs and parameters,
   compared with finite differences in NumPy.
 - **DDP**: two processes with DistributedDataParallel over gloo, compared with one process on the joint batch.
-- **Triton interpreter**: the GPU kernels, forward and backward, interpreted on the CPU. `Memory` has none; it
-  uses the reference, which `torch.compile` fuses.
+- **Triton interpreter**: the GPU kernels, forward and backward, interpreted on the CPU. `Memory` has no
+  Triton kernels; it uses the reference backend, which `torch.compile` fuses.
 """
 
 

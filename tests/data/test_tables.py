@@ -72,7 +72,7 @@ def test_feature_columns_can_be_chosen_and_ordered(tmp_path: Path) -> None:
         ("a,a\n1,2\n", r"unique name for each column"),
         ("a,y\n", r"at least one row"),
         ("", r"at least one row"),
-        ("a,b\n1,2\n", r"no column 'y' to learn; it has a, b"),
+        ("a,b\n1,2\n", r"no column 'y'; it has a, b"),
         ("y\n1\n", r"no columns except 'y'"),
     ],
 )

@@ -92,12 +92,12 @@ def test_stages_without_epochs_can_be_run() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["reproduce", "mnist", "--functions", "F99"], "'F99' is not in the catalogue"),
+        (["reproduce", "mnist", "--functions", "F99"], "'F99' is neither a catalogue name"),
         (["reproduce", "mnist", "--gammas", "x"], "'x' is not a number; expected best, all, or numbers"),
         (["reproduce", "mnist", "--gammas", "nan"], "'nan' is not a number"),
         (["reproduce", "mnist", "--layers", "0"], "--layers 0: '0' is not a whole number of 1 or more"),
         (["reproduce", "mnist", "--layers", "1,b"], "--layers 1,b: 'b' is not a whole number"),
-        (["reproduce", "mnist", "--layers", "2"], 'use gammas="all"'),
+        (["reproduce", "mnist", "--layers", "2"], "set gammas to all"),
         (["reproduce", "mnist", "--seeds", "-1"], "'-1' is not a whole number of 0 or more"),
         (["reproduce", "mnist", "--activations", "sigmoid"], "expected logistic, relu, tanh"),
         (["reproduce", "mnist", "--jobs", "2", "--ray", "auto"], "use only one"),

@@ -88,7 +88,8 @@ def test_as_function_takes_a_name_a_formula_or_a_function():
 
 def test_the_error_for_a_misspelt_name_says_it_is_neither_name_nor_formula():
     with pytest.raises(
-        FormulaError, match=r"'F21' is not in the catalogue .F01, .* and is not a formula: .* not use x"
+        FormulaError,
+        match=r"'F21' is neither a catalogue name .F01 to F20, memory. nor a formula: .* not use x",
     ):
         as_function("F21")
     with pytest.raises(FormulaError, match=r"^foo is not a function"):

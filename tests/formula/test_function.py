@@ -95,7 +95,7 @@ def test_derivatives_exist_only_by_x_and_the_parameters(name: str):
         (
             "p*x*u",
             {"init": {"u": (0, 1)}, "constants": {"u": (1,)}},
-            "a parameter or a constant, never both",
+            "init has 'u', which is not a parameter of this formula; its parameters are p",
             "u",
         ),
         ("p*x", {"init": {"q": (0, 1)}}, "init has 'q', which is not a parameter", "p*x"),

@@ -188,12 +188,21 @@ def test_forbidden_constructs_are_named_and_marked(text: str, place: str, messag
 
 
 @pytest.mark.parametrize(
-    "text", ["p*foo(x)", "x.real*p", "p[x]", "lambda: p", "p*x % q", "'p'", "p*", "p*х", "(p, x)", ""]
+    "text", ["x.real*p", "p[x]", "lambda: p", "p*x % q", "'p'", "p*", "p*х", "(p, x)", ""]
 )
 def test_errors_list_what_a_formula_may_contain(text: str):
     error = refused(text)
     assert ALLOWED in str(error)
     assert all(name in str(error) for name in FUNCTIONS)
+
+
+def test_the_error_for_an_unknown_function_lists_all_functions_unless_one_is_close():
+    assert f"foo is not a function; expected one of {', '.join(FUNCTIONS)}\n" in str(refused("p*foo(x)"))
+    assert "sinn is not a function; did you mean sin?\n" in str(refused("p*sinn(x)"))
+
+
+def test_an_unclosed_parenthesis_is_reported_without_the_list():
+    assert "this is not a formula: '(' was never closed\n" in str(refused("p*sin(x"))
 
 
 @pytest.mark.parametrize(

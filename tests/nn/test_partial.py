@@ -92,7 +92,7 @@ def test_a_partial_layer_can_be_copied_and_converted():
     fresh = Partial(5, 3, "F12", 4)  # load_state_dict sets them
     fresh.load_state_dict(layer.state_dict())
     assert torch.equal(fresh(x), layer(x))
-    with pytest.raises(ftnn.FtnnError, match="C, its previous value"):
+    with pytest.raises(ftnn.FtnnError, match="C, the connection's previous output"):
         Partial(5, 3, "memory", PAIRS)
 
 

@@ -437,7 +437,7 @@ def test_the_error_for_a_wrong_formula_marks_its_place():
     with pytest.raises(FormulaError, match="did you mean sin") as caught:
         Transfer(3, 2, "p*sinn(q*x)")
     assert str(caught.value).endswith("  p*sinn(q*x)\n    ^^^^")
-    with pytest.raises(FormulaError, match="'F99' is not in the catalogue"):
+    with pytest.raises(FormulaError, match="'F99' is neither a catalogue name"):
         Transfer(3, 2, "F99")
 
 

@@ -97,7 +97,7 @@ def test_gamma_selects_the_papers_training_and_learning_rate_the_direct_one():
         ("x*p", "a formula in x; 'p' is unknown"),
         ("log(x)", "must be finite at -1, 0 and 1"),
         ("x +", "not a formula"),
-        (["relu"], "got 1 activations for 2 hidden layers"),
+        (["relu"], "activation has 1 entries for 2 hidden layers"),
         (["relu", 3], "expected an activation"),
         (3, "expected an activation"),
     ],

@@ -43,7 +43,7 @@ class Commands(TyperGroup):
             fail(InterruptedByUserError("interrupted"))
 
 
-EXAMPLES = """\
+FUNCTION_EXAMPLES = """\
 [bold]Examples[/bold]
 
 [cyan]ftnn functions[/cyan]   list the catalogue
@@ -51,10 +51,14 @@ EXAMPLES = """\
 [cyan]ftnn functions F12[/cyan]   explain one function
 
 [cyan]ftnn functions "p*tan(q*x + r)"[/cyan]   explain your own formula
+"""
+_EXAMPLES = f"""\
+{FUNCTION_EXAMPLES}
+[cyan]ftnn train --function F12 --activation tanh[/cyan]   train on MNIST
 
-[cyan]ftnn train --function F12 --activation tanh --gamma -4[/cyan]   train on MNIST
+[cyan]ftnn train --data iris.csv --target species --out iris[/cyan]   train on a table, save to iris/
 
-[cyan]ftnn train --data iris.csv --target species --gamma -2 --out iris[/cyan]   on a table
+[cyan]ftnn predict iris more.csv[/cyan]   predict with the saved model
 
 [cyan]ftnn inspect iris --data iris.csv --plot iris.png[/cyan]   inspect the model
 """
@@ -76,7 +80,7 @@ def _show_version(requested: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog=EXAMPLES)
+@app.callback(epilog=_EXAMPLES)
 def main(
     version: Annotated[
         bool,

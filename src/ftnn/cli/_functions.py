@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from ftnn.cli._app import EXAMPLES, Json, app
+from ftnn.cli._app import FUNCTION_EXAMPLES, Json, app
 from ftnn.cli._screen import show, show_json, text
 from ftnn.formula import Function, as_function, catalogue
 from ftnn.formula._explain import Explanation
@@ -27,16 +27,16 @@ _MORE = """
 """
 
 
-@app.command(epilog=EXAMPLES + _MORE)
+@app.command(epilog=FUNCTION_EXAMPLES + _MORE)
 def functions(
     function: Annotated[
         str | None,
         typer.Argument(
-            metavar="FUNCTION", help="A catalogue name or a formula. Default: list the catalogue."
+            metavar="FUNCTION", help="A catalogue name or a formula. If omitted: list the catalogue."
         ),
     ] = None,
     x: Annotated[
-        tuple[float, float], typer.Option(metavar="LOW HIGH", help="The range of inputs to examine.")
+        tuple[float, float], typer.Option(metavar="LOW HIGH", help="The range of inputs x to examine.")
     ] = (-1.0, 1.0),
     init: Annotated[
         list[str] | None,
@@ -46,7 +46,10 @@ def functions(
     ] = None,
     constant: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE,…", help="Values that a constant is drawn from. Can be repeated."),
+        typer.Option(
+            metavar="NAME=VALUE,…",
+            help="Declare a constant, drawn from these values and not trained. Can be repeated.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

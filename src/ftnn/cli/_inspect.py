@@ -34,12 +34,15 @@ def inspect(
     data: Annotated[
         str | None,
         typer.Option(
-            metavar="mnist|DIR|FILE", help="Count sleeping connections on these test images or rows."
+            metavar="mnist|DIR|FILE",
+            help="Data on which to find sleeping connections: the test images or table rows.",
         ),
     ] = None,
-    sympy: Annotated[bool, typer.Option("--sympy", help="Print a small network as formulas.")] = False,
-    latex: Annotated[bool, typer.Option("--latex", help="Print it as LaTeX.")] = False,
-    digits: Annotated[int, typer.Option(help="Significant digits in formulas.")] = 3,
+    sympy: Annotated[
+        bool, typer.Option("--sympy", help="Print the outputs as formulas of the inputs (small networks).")
+    ] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="The same in LaTeX.")] = False,
+    digits: Annotated[int, typer.Option(help="Significant digits of numbers in formulas.")] = 3,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Plot the most influential connections: .png, .svg or .pdf."),
@@ -49,7 +52,10 @@ def inspect(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Examine a model: dead, sleeping and awake connections, plots, formulas, pruning."""
+    """Examine a model: count its connections by state, plot them, print formulas, prune.
+
+    Dead: neither inputs nor training change its output. Sleeping: constant on all of --data. Awake: the rest.
+    """
     from ftnn import inspect
     from ftnn.data import Preparation
     from ftnn.data._by_name import model_inputs

@@ -14,10 +14,14 @@ from ftnn.errors import ModelFileError
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A folder or file from `ftnn train --out`.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="The folder from `ftnn train --out`, or its model file.")
+    ],
     data: Annotated[
         str,
-        typer.Argument(metavar="DATA", help="A table, a folder of IDX files, or mnist for its test images."),
+        typer.Argument(
+            metavar="DATA", help="A CSV or Parquet file, a folder of IDX files, or mnist for its test images."
+        ),
     ],
     proba: Annotated[bool, typer.Option(help="Also print the probability of each class.")] = False,
     as_json: Json = False,

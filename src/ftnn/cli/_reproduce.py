@@ -61,7 +61,9 @@ def reproduce_mnist(
     layers: Annotated[str, typer.Option(metavar="1,5,10", help="Numbers of hidden layers.")] = "1,5,10",
     functions: Annotated[
         list[str] | None,
-        typer.Option(metavar="F01,F12,…", help="Names or formulas. Can be repeated. Default: all 20."),
+        typer.Option(
+            metavar="F01,F12,…", help="Catalogue names or formulas. Can be repeated. Default: F01 to F20."
+        ),
     ] = None,
     activations: Annotated[str, typer.Option(metavar="NAME,…", help="Any of logistic, relu and tanh.")] = (
         "logistic,relu,tanh"
@@ -69,7 +71,9 @@ def reproduce_mnist(
     gammas: Annotated[
         str,
         typer.Option(
-            metavar="best|all|0,-1,…", help="The paper's best γ for each cell, all from 0 to -5, or numbers."
+            metavar="best|all|0,-1,…",
+            help="The learning rate is 2^γ. best: the paper's best γ for each cell; all: 0 to -5; or "
+            "numbers.",
         ),
     ] = "best",
     seeds: Annotated[str, typer.Option(metavar="0,1,…", help="Seeds.")] = "0",
@@ -84,7 +88,10 @@ def reproduce_mnist(
     fine_tuning_epochs: Annotated[int, typer.Option(help="Maximum epochs of fine-tuning.")] = 15,
     as_json: Json = False,
 ) -> None:
-    """Train cells of the paper's tables on MNIST. Cells that differ only in depth share stages."""
+    """Rerun the paper's MNIST tables, or a part of them.
+
+    A cell is one network: a function, an activation, a depth, a γ and a seed.
+    """
     from ftnn.cli._cells import Line, show_lines
     from ftnn.experiments import mnist_cells
     from ftnn.experiments.paper.mnist.functions import FUNCTIONS
@@ -114,7 +121,8 @@ def reproduce_pi(
         str, typer.Option(metavar="128,256,…", help="Numbers of hidden units.")
     ] = "128,256,512,1024",
     pairs: Annotated[
-        str, typer.Option(metavar="200,400,…", help="Numbers of digits to learn.")
+        str,
+        typer.Option(metavar="200,400,…", help="Numbers of digits to learn: pairs of a digit and the next."),
     ] = "200,400,800",
     seeds: Annotated[str, typer.Option(metavar="0,1,…", help="Seeds.")] = "0",
     epochs: Annotated[int, typer.Option(help="Number of passes over the digits.")] = 5000,
@@ -123,7 +131,7 @@ def reproduce_pi(
     store: StorePath = DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """Train memory networks to memorise digits of π: the 12 curves in the paper's figure."""
+    """Train memory networks to memorise digits of π: by default, the 12 curves in the paper's figure."""
     from ftnn.cli._cells import percent, seconds, table_of
     from ftnn.experiments import Store, pi_cells
 
@@ -166,7 +174,12 @@ def _curve(store: Store, row: Row) -> dict[str, Any]:
 @reproduce.command("conic")
 def reproduce_conic(
     problems: Annotated[
-        str | None, typer.Option(metavar="NAME,…", help="Problems to run. Default: all.")
+        str | None,
+        typer.Option(
+            metavar="NAME,…",
+            help="Any of three-ellipses, learn-three-ellipses, learn-ellipse, learn-hyperbola, "
+            "hyperbola-without-signs, closed-3, closed-5, open-3 and open-5. Default: all.",
+        ),
     ] = None,
     seeds: Annotated[str, typer.Option(metavar="0,1,…", help="Seeds.")] = "0",
     store: StorePath = DEFAULT,

@@ -33,7 +33,7 @@ app.add_typer(store)
 
 @store.command("list")
 def store_list(store: ExistingStore = DEFAULT, as_json: Json = False) -> None:
-    """List the cells in a store, next to the paper's results."""
+    """List the trained networks (cells) in a store, next to the paper's results."""
     from ftnn.cli._cells import Line, show_lines
     from ftnn.experiments.grid.rows import rows_of
     from ftnn.experiments.paper.mnist.cells import FineTuning
@@ -71,20 +71,22 @@ def store_list(store: ExistingStore = DEFAULT, as_json: Json = False) -> None:
 def store_export(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="A .csv file with cells, or a .parquet file with everything."),
+        typer.Argument(
+            metavar="FILE", help="A .csv file with results only, or a .parquet file with everything."
+        ),
     ],
     what: Annotated[
         str,
         typer.Option(
             metavar="mnist|custom|other|pi",
-            help="Contents of a CSV file: catalogue functions, custom functions, other settings than the "
-            "paper's, or digits of π.",
+            help="Contents of a CSV file. mnist: catalogue functions; custom: your own functions; other: "
+            "settings that differ from the paper's; pi: digits of π.",
         ),
     ] = "mnist",
     parameters: Annotated[bool, typer.Option(help="Include trained parameters in a Parquet file.")] = True,
     store: ExistingStore = DEFAULT,
 ) -> None:
-    """Write results to a file that can be committed, and imported again."""
+    """Write results to a file that `ftnn store import` can read."""
     from ftnn.experiments.grid.exchange import export
 
     damaged: list[Damaged] = []

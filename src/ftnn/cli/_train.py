@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 @app.command()
 def train(
-    function: Annotated[str, typer.Option(help="A catalogue name or a formula.")] = "F07",
+    function: Annotated[
+        str, typer.Option(help="A catalogue name (see `ftnn functions`) or a formula.")
+    ] = "F07",
     activation: Annotated[str, typer.Option(help="logistic, relu, tanh, or a formula in x.")] = "logistic",
     layers: Annotated[int, typer.Option(help="Number of hidden layers.")] = 1,
     width: Annotated[int, typer.Option(help="Units in each hidden layer.")] = 128,
@@ -34,10 +36,15 @@ def train(
         ),
     ] = "mnist",
     target: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column of the table to predict.")
+        str | None,
+        typer.Option(metavar="COLUMN", help="The column to predict; required for a CSV or Parquet file."),
     ] = None,
     task: Annotated[
-        str | None, typer.Option(help="classification or regression. Default: depends on the target.")
+        str | None,
+        typer.Option(
+            help="classification or regression. Default: regression if the target has decimal numbers, "
+            "otherwise classification."
+        ),
     ] = None,
     samples: Annotated[
         int | None, typer.Option(metavar="N", help="Use only the first N training samples.")
@@ -45,23 +52,46 @@ def train(
     seed: Annotated[int, typer.Option(help=DESCRIPTIONS["seed"])] = 0,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Save the model, its history and a checkpoint to resume from."),
+        typer.Option(
+            metavar="DIR",
+            help="Save the model, its history and a checkpoint in this folder. Repeat the command to resume.",
+        ),
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="Epochs; with layerwise, per hidden layer. Default: 10 or 15.")
+        int | None,
+        typer.Option(help="Epochs; with layerwise, per hidden layer. Default: 10; layerwise and joint: 15."),
     ] = None,
     fine_tuning_epochs: Annotated[
-        int | None, typer.Option(help="Maximum epochs of fine-tuning. Default: 15.")
+        int | None, typer.Option(help="Maximum epochs of fine-tuning, for layerwise. Default: 15.")
     ] = None,
-    batch_size: Annotated[int | None, typer.Option(help=DESCRIPTIONS["batch_size"])] = None,
-    solver: Annotated[str | None, typer.Option(help=DESCRIPTIONS["solver"])] = None,
-    optimizer: Annotated[str | None, typer.Option(help=DESCRIPTIONS["optimizer"])] = None,
-    learning_rate: Annotated[float | None, typer.Option(help=DESCRIPTIONS["learning_rate"])] = None,
-    schedule: Annotated[str | None, typer.Option(help=DESCRIPTIONS["schedule"])] = None,
-    engine: Annotated[str, typer.Option(help="auto, compiled or torch.")] = "auto",
+    batch_size: Annotated[
+        int | None, typer.Option(help=DESCRIPTIONS["batch_size"] + " Default: 64; layerwise and joint: 16.")
+    ] = None,
+    solver: Annotated[
+        str | None, typer.Option(help=DESCRIPTIONS["solver"] + " Default: direct; with --gamma: layerwise.")
+    ] = None,
+    optimizer: Annotated[
+        str | None, typer.Option(help=DESCRIPTIONS["optimizer"] + " Default: adam; layerwise and joint: sgd.")
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help=DESCRIPTIONS["learning_rate"] + " Default: 0.001 for direct.")
+    ] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            help=DESCRIPTIONS["schedule"]
+            + " Default: one-cycle; joint and layerwise: constant, but halving for fine-tuning."
+        ),
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="compiled (CPU only), torch, or auto: compiled where possible.")
+    ] = "auto",
     as_json: Json = False,
 ) -> None:
-    """Train a network: directly, or with --gamma by the paper's method. MNIST is included."""
+    """Train a network, on MNIST (included) or your own data.
+
+    By default, all layers train at once, with Adam; --gamma selects the paper's layer-wise method.
+    """
     from ftnn.data._by_name import training_data
     from ftnn.data._paper import paper_accuracies
     from ftnn.nn import Network, save

@@ -64,7 +64,7 @@ def read_table(
     path = Path(path)
     columns = read_columns(path)
     if target is not None and target not in columns:
-        raise DataError(f"{path} has no column {target!r} to learn; it has {', '.join(columns)}")
+        raise DataError(f"{path} has no column {target!r}; it has {', '.join(columns)}")
     return _table(path, columns, target, features, task)
 
 

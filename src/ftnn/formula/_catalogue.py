@@ -79,7 +79,7 @@ def as_function(source: str | Function) -> Function:
         return Function(source)
     except FormulaError as error:
         if source.isidentifier():
-            message = f"{source!r} is not in the catalogue ({', '.join(_ROWS)}) and is not a formula"
+            message = f"{source!r} is neither a catalogue name (F01 to F20, memory) nor a formula"
             raise FormulaError(f"{message}: {error.message}", text=source) from None
         raise
 

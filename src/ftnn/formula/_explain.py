@@ -83,7 +83,7 @@ class Explanation:
         if self.reaches_zero:
             yield "zero", f"reached for {inputs}, {_share(self.reaches_zero)}"
         else:
-            yield "zero", f"never reached for {inputs}: only a caution (see grounded())"
+            yield "zero", f"never reached for {inputs}; often harmless, otherwise try grounded()"
         outside = f"outside {inputs} and the initial parameters, but training may reach it"
         for label, places in (("pole", self.poles), ("jump", self.jumps)):
             for place, share in places:

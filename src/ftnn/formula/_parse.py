@@ -39,7 +39,8 @@ _COMPARE: dict[type[ast.cmpop], str] = {
 }
 _ALLOWED = (
     "a formula may contain numbers, pi, x, C, parameter names, + - * / **, parentheses, "
-    "where(condition, a, b) with a comparison as its condition, and the functions " + ", ".join(FUNCTIONS)
+    "where(condition, a, b) with a comparison as its condition, and the functions "
+    + ", ".join(name for name in FUNCTIONS if name != "where")
 )
 _FORBIDDEN: dict[type[ast.AST], str] = {
     ast.Attribute: "attribute access",
@@ -135,7 +136,9 @@ def _syntax_tree(source: str, text: str, indent: int) -> ast.expr:
     except SyntaxError as error:
         first = error.offset or len(source) + 1  # no offset: the text ends too soon
         start, end = indent + first - 1, indent + max(first + 1, error.end_offset or 0) - 1
-        message = f"this is not a formula: {error.msg}; {_ALLOWED}"
+        # Python's other messages say enough, such as "'(' was never closed".
+        hint = f"; {_ALLOWED}" if error.msg == "invalid syntax" else ""
+        message = f"this is not a formula: {error.msg}{hint}"
         raise FormulaError(message, text=text, start=start, end=end) from None
     except (MemoryError, RecursionError, ValueError):
         raise error_in(text, _TOO_DEEP) from None
@@ -204,8 +207,8 @@ class _Reader:
         name = node.func.id
         if name not in FUNCTIONS:
             close = get_close_matches(name, FUNCTIONS, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise self.error(node.func, f"{name} is not a function{hint} ({_ALLOWED})")
+            hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(FUNCTIONS)}"
+            raise self.error(node.func, f"{name} is not a function; {hint}")
         if node.keywords:
             raise self.error(node, f"keyword arguments are not allowed in a formula: {name}(…) takes none")
         for arg in node.args:

@@ -44,7 +44,7 @@ def checked_ranges(
     for name, bounds in init.items():
         if name not in parameters:
             message = f"init has {name!r}, which is not a parameter of this formula; its parameters are "
-            message += f"{', '.join(parameters) or 'none'} (a name is a parameter or a constant, never both)"
+            message += ", ".join(parameters) or "none"
             raise error_in(formula, message, str(name))
         interval = finite_interval(bounds, may_be_point=True)
         if interval is None:

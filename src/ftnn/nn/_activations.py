@@ -82,10 +82,14 @@ def activations_for(activation: str | Sequence[str], layers: int) -> tuple[str, 
         names = tuple(sequence)
     except TypeError:
         raise FtnnError(
-            f"expected an activation, or a sequence with one for each layer, got {activation!r}"
+            f"expected an activation, such as 'tanh' or 'x*logistic(x)', or one for each hidden layer, "
+            f"got {activation!r}"
         ) from None
     if len(names) != layers:
-        raise ShapeError(f"got {len(names)} activations for {layers} hidden layers")
+        raise ShapeError(
+            f"activation has {len(names)} entries for {layers} hidden layers; expected one activation, or "
+            "one for each hidden layer"
+        )
     for name in (activation,) if isinstance(activation, str) else names:
         activation_formula(name)
     return names

@@ -20,7 +20,9 @@ class FeedForward(Connections):
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
         if self.function.has_memory:
-            raise FtnnError(f"{self.function.formula!r} uses C, its previous value: use ftnn.nn.Memory")
+            raise FtnnError(
+                f"{self.function.formula!r} uses C, the connection's previous output; use ftnn.nn.Memory"
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         """`F ⊙ x + b`: (…, in_features) → (…, out_features)."""

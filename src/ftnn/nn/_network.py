@@ -59,7 +59,10 @@ class Network(nn.Module):
         one_for_all = isinstance(function, str | Function | Mixed)
         functions = [function] * len(widths) if one_for_all else list(function)
         if len(functions) != len(widths):
-            raise ShapeError(f"got {len(functions)} functions for {len(widths)} hidden layers")
+            raise ShapeError(
+                f"function has {len(functions)} entries for {len(widths)} hidden layers; expected one "
+                "function, or one for each hidden layer"
+            )
         self.in_features = size("in_features", in_features)
         self.out_features = size("out_features", out_features)
         self.activation = activation if isinstance(activation, str) else self.activations

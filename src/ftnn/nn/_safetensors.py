@@ -26,8 +26,12 @@ def read(path: Any, error: type[FtnnError], what: str) -> tuple[dict[str, str], 
         tensors = safetensors.torch.load(content)  # checks the header against the data
         return dict(header.get("__metadata__", {})), tensors
     except Exception as cause:  # safetensors and torch raise errors of many types
+        is_other = isinstance(
+            cause, json.JSONDecodeError | UnicodeDecodeError
+        )  # their texts mean nothing here
+        detail = "" if is_other else f" ({cause})"
         raise error(
-            f"{path} is not a valid {what}: it is damaged, truncated, or another kind of file ({cause})"
+            f"{path} is not a valid {what}: it is another kind of file, or damaged or truncated{detail}"
         ) from cause
 
 

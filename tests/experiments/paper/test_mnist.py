@@ -127,8 +127,8 @@ class TestGrids:
             ({"gammas": [float("nan")]}, "gamma is nan; expected a finite number"),
             ({"activations": ["sigmoid"]}, "unknown activation 'sigmoid'; expected logistic, relu, tanh"),
             ({"seeds": [-1]}, "seed=-1"),
-            ({"functions": ["p*tan(x)"]}, 'use gammas="all"'),
-            ({"layers": [2]}, 'use gammas="all"'),
+            ({"functions": ["p*tan(x)"]}, "set gammas to all"),
+            ({"layers": [2]}, "set gammas to all"),
             ({"data": "cifar"}, "mnist:N"),
         ],
     )

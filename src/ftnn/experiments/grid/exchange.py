@@ -120,7 +120,8 @@ def _csv_lines(path: Path) -> tuple[Reader, list[Line]]:
         text = io.StringIO(path.read_bytes().decode("utf-8-sig"), newline="")
         header, *rows = list(csv.reader(text, strict=True)) or [[]]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"cannot read {path}: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"cannot read {path}: {reason}") from error
     readers = {table.columns: table.read for table in TABLES.values()}
     columns = tuple(header)
     table_columns = columns[: -len(ORIGIN)] if columns[-len(ORIGIN) :] == ORIGIN else columns  # or of 0.1

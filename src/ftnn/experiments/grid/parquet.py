@@ -55,7 +55,8 @@ def lines(path: Path) -> list[Line]:
         with parquet.ParquetFile(path) as file:
             rows: list[dict[str, Any]] = file.read().to_pylist()
     except (OSError, arrow.ArrowException, ValueError, OverflowError) as error:
-        raise DataError(f"cannot read {path}: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"cannot read {path}: {reason}") from error
     return [Line(f"row {number}", row) for number, row in enumerate(rows, 1)]
 
 

@@ -70,6 +70,6 @@ def _best(function: str, activation: Activation, depth: int) -> Sequence[float]:
             return GAMMAS if cell.gamma is None else (cell.gamma,)
     Cell(function, activation, depth, 0.0)  # raises an error for invalid values
     raise FtnnError(
-        f'the paper has no best γ for {function}-{activation} with {depth} hidden layers; use gammas="all" '
-        "or numbers such as [0, -1]"
+        f"the paper has no best γ for {function}-{activation} with {depth} hidden layers; set gammas to "
+        "all, or to numbers such as 0,-1"
     )
