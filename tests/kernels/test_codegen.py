@@ -144,7 +144,7 @@ def test_a_wrong_spelling_of_an_operation_is_detected(op: str, monkeypatch: pyte
 def test_an_unknown_spelling_of_an_operation_raises(monkeypatch: pytest.MonkeyPatch):
     row = replace(OPS["sin"], llvm="sine")
     monkeypatch.setattr(emitting, "OPS", MappingProxyType({**OPS, "sin": row}))
-    with pytest.raises(ValueError, match="'sin' is spelled 'sine'"):
+    with pytest.raises(ValueError, match="'sin' names the vector function 'sine'"):
         check_spellings()
 
 
