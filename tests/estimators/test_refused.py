@@ -37,7 +37,7 @@ NAN = np.where(np.arange(3) == 1, np.nan, X)
         ({"activation": None}, "expected an activation, such as .* got None"),
         ({"solver": "adam"}, "solver='adam' is unknown; expected one of direct, layerwise, joint"),
         ({"engine": "gpu"}, "engine='gpu'"),
-        ({"engine": "compiled", "momentum": 0.5}, 'engine="compiled" cannot be used'),
+        ({"optimizer": "lion"}, "optimizer='lion' is unknown; expected one of sgd, momentum"),
         ({"dtype": "float16"}, "dtype='float16'"),
         ({"gamma": float("nan")}, "gamma=nan"),
         ({"gamma": 1e9}, "gamma=1000000000.0 gives a learning rate .* too large"),
