@@ -135,6 +135,11 @@ def test_a_bfloat16_network_is_refused():
         ({"x": torch.ones(20, 5, device="meta")}, DataError, "x cannot be converted to an array of numbers"),
         ({"x": torch.ones(20, 5).to_mkldnn()}, DataError, "x cannot be converted to an array of numbers"),
         ({"x": X * 1e39}, DataError, r"x has -?[0-9.e+]+ \(too large for float32\) in row 0"),
+        (
+            {"y": Y.astype(float)},
+            ShapeError,
+            r"y has shape \(20,\); .*if they are class labels, make them integers",
+        ),
         ({"y": 5}, ShapeError, "y has no rows for 20 samples"),
         ({"y": np.ones((20, 3, 1))}, ShapeError, r"y has shape \(20, 3, 1\)"),
         (

@@ -214,7 +214,9 @@ def _answers(y: Array, name: str, samples: int, loss: Loss, outputs: int, dtype:
                 f"so expected 0 to {outputs - 1}"
             )
         return y.astype(np.int64)
-    y = y[:, None] if y.ndim == 1 else y
-    if y.ndim != 2 or y.shape[1] != outputs:
-        raise ShapeError(f"{name} has shape {y.shape}; expected {(samples, outputs)} for {outputs} outputs")
-    return _finite(y, name, dtype)
+    table = y[:, None] if y.ndim == 1 else y
+    if table.ndim != 2 or table.shape[1] != outputs:
+        hint = "; if they are class labels, make them integers" if y.ndim == 1 else ""
+        message = f"{name} has shape {y.shape}; expected {(samples, outputs)} for {outputs} outputs{hint}"
+        raise ShapeError(message)
+    return _finite(table, name, dtype)
