@@ -75,6 +75,22 @@ def _read(activation: str) -> ActivationFormula:
     return formula
 
 
+@dataclass(frozen=True)
+class _ByFormula:
+    """φ by its text, so that modules that hold it can be copied and pickled."""
+
+    text: str
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return activation_formula(self.text)(x)
+
+
+def torch_activation(activation: str) -> Callable[[Tensor], Tensor]:
+    """φ on tensors, ready to call: `torch.compile` sees nothing but torch's own function of a named one."""
+    activation_formula(activation)
+    return _TORCH.get(activation) or _ByFormula(activation)
+
+
 def activations_for(activation: str | Sequence[str], layers: int) -> tuple[str, ...]:
     """One checked activation per layer, from a single one or a sequence."""
     sequence = [activation] * layers if isinstance(activation, str) else activation
@@ -100,11 +116,10 @@ class Activate(nn.Module):
 
     def __init__(self, activation: str):
         super().__init__()
-        activation_formula(activation)
-        self.activation = activation
+        self.activation, self._activate = activation, torch_activation(activation)
 
     def forward(self, x: Tensor) -> Tensor:
-        return activation_formula(self.activation)(x)
+        return self._activate(x)
 
     def extra_repr(self) -> str:
         return repr(self.activation)

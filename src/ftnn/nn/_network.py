@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ftnn.errors import ShapeError
 from ftnn.formula import Function, Mixed
 from ftnn.kernels import Backend
-from ftnn.nn._activations import activation_formula, activations_for
+from ftnn.nn._activations import activations_for, torch_activation
 from ftnn.nn._connections import AnyFunction, check_input, size
 from ftnn.nn._feed_forward import FeedForward, Transfer
 from ftnn.nn._memory import Memory
@@ -56,6 +56,7 @@ class Network(nn.Module):
                 f"hidden must be the width of each hidden layer, such as [128, 128], not {hidden!r}"
             ) from None
         self.activations = activations_for(activation, len(widths))
+        self._activate = tuple(map(torch_activation, self.activations))
         one_for_all = isinstance(function, str | Function | Mixed)
         functions = [function] * len(widths) if one_for_all else list(function)
         if len(functions) != len(widths):
@@ -92,8 +93,8 @@ class Network(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(…, in_features) → (…, out_features), before any softmax."""
         check_input(self, x, self.output.weight.dtype)
-        for layer, activation in zip(self.hidden, self.activations, strict=True):
-            x = activation_formula(activation)(layer(x))
+        for layer, activate in zip(self.hidden, self._activate, strict=True):
+            x = activate(layer(x))
         return self.output(x)
 
     def extra_repr(self) -> str:
@@ -126,7 +127,7 @@ class MemoryNetwork(nn.Module):
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
-        activation_formula(activation)
+        self._activate = torch_activation(activation)
         self.in_features = size("in_features", in_features)
         self.out_features = size("out_features", out_features)
         self.activation = activation
@@ -148,7 +149,7 @@ class MemoryNetwork(nn.Module):
         Returns the outputs, (time, batch, out_features), before any softmax, and the new state.
         """
         sums, new = self.memory(x, state)
-        return self.output(activation_formula(self.activation)(sums)), new
+        return self.output(self._activate(sums)), new
 
     def extra_repr(self) -> str:
         return f"activation={self.activation}"
