@@ -9,7 +9,7 @@ from hypothesis import settings
 settings.register_profile("ftnn", derandomize=True, deadline=None, database=None)
 settings.load_profile("ftnn")
 
-QUICK_CASES = 2
+QUICK_CASES = 1
 """How many cases of a parametrised test `--quick` runs."""
 
 
