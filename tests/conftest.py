@@ -17,7 +17,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--quick",
         action="store_true",
-        help=f"leave out slow tests, and run only {QUICK_CASES} cases of each parametrised test",
+        help="leave out slow tests, and run only one case of each parametrised test",
     )
 
 
@@ -37,5 +37,5 @@ def spread(cases: list[pytest.Item]) -> list[pytest.Item]:
     """At most `QUICK_CASES` of the cases: the first, the last, and evenly spaced ones between them."""
     if len(cases) <= QUICK_CASES:
         return cases
-    step = (len(cases) - 1) / (QUICK_CASES - 1)
+    step = (len(cases) - 1) / max(QUICK_CASES - 1, 1)
     return [cases[round(number * step)] for number in range(QUICK_CASES)]
