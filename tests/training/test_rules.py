@@ -110,6 +110,13 @@ def test_a_rule_that_cannot_work_is_refused(make: Callable[[], Rule], message: s
         make()
 
 
+def test_a_scalar_may_be_used_alone_and_inside_another():
+    rule = Rule("p*(1 - 0.1*rate) - rate*g*(1 - 1/(1 + step)) - rate**2*sign(g)").compiled(0.0)
+    start, g = np.linspace(-1, 1, 64), np.linspace(1, 2, 64)
+    actual = CompiledSteps(rule, start).step(g, 0.3)
+    np.testing.assert_allclose(actual, start * 0.97 - 0.3 * g * 0.5 - 0.09, rtol=1e-13, atol=1e-15)
+
+
 def test_the_error_for_an_unknown_symbol_points_at_it():
     with pytest.raises(FormulaError) as caught:
         Rule("p - rate*gradient")

@@ -18,6 +18,7 @@ from ftnn.formula._expr import Call, Expr, call, number, plus, postorder, substi
 from ftnn.formula._names import GRADIENT, PARAMETER
 from ftnn.formula._numpy import evaluate
 from ftnn.formula._parse import error_in, parse
+from ftnn.training._checks import real
 
 if TYPE_CHECKING:  # settings are read without torch
     from torch import Tensor
@@ -70,8 +71,7 @@ class Rule:
         if both := sorted({*self.state} & {*self.constants}):
             raise FtnnError(f"{both[0]!r} is both a state and a constant")
         for name, value in self.constants.items():
-            if not isinstance(value, int | float) or not abs(value) < float("inf"):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise FtnnError(f"the constant {name}={value!r} must be a finite number")
+            real(f"the constant {name}", value)
         for text in (self.update, *self.state.values()):
             for name in sorted(_parsed(text).names - names):
                 expected = ", ".join([*SYMBOLS, *self.state, *self.constants])
@@ -111,16 +111,13 @@ class CompiledRule:
     @cached_property
     def _scalar_parts(self) -> tuple[Expr, ...]:
         """The largest parts that depend only on the rate and the step number."""
-        parts: dict[Expr, None] = {}
-        inner: set[Expr] = set()
-        for part in reversed(list(postorder(*self.formulas))):
-            is_scalar = bool(part.names) and part.names <= {RATE, STEP}
-            if is_scalar and part not in inner:
-                parts[part] = None
-            if is_scalar and isinstance(part, Call):
-                inner.update(part.args)
-        # If a smaller part is also used elsewhere, that use will find it.
-        return tuple(parts)
+
+        def is_scalar(part: Expr) -> bool:
+            return bool(part.names) and part.names <= {RATE, STEP}
+
+        users = [part for part in postorder(*self.formulas) if isinstance(part, Call) and not is_scalar(part)]
+        candidates = (*self.formulas, *(arg for user in users for arg in user.args))
+        return tuple(dict.fromkeys(part for part in candidates if is_scalar(part)))
 
     @cached_property
     def update(self) -> Update:
