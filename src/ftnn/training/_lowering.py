@@ -83,7 +83,7 @@ class _Masked:
 
     def read(self) -> list[Tensor]:
         self.layer.check()
-        lists = {**dict(zip(self._names(), self.layer.matrices(), strict=True))}
+        lists = dict(zip(self._names(), self.layer.matrices(), strict=True))
         ones = torch.ones(len(self.layer.inputs), dtype=self.layer._first.dtype)
         shape = self.layer.in_features, self.layer.out_features
         return [

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ftnn.errors import ShapeError
+from ftnn.errors import DTypeError, ShapeError
 from ftnn.kernels.codegen.target import DType
 from ftnn.kernels.loops import steps, updates
 from ftnn.training._losses import LossFormula
@@ -63,7 +63,9 @@ class CompiledNetwork(TrainingStep):
         - `rate`: the learning rate, for mean gradients over the mini-batch: one, or one for each step.
         - `clip`: the largest allowed size of each parameter's gradient summed over the mini-batch.
         """
-        self._check_features(samples)
+        self._check(samples)
+        if len(targets.expected) != samples.count:
+            raise ShapeError(f"there are {len(targets.expected)} targets for {samples.count} samples")
         order = np.require(order, np.int64, ["C", "A"])
         check_range("order", order, samples.count)
         count = -(-len(order) // self.batch_size)
@@ -132,7 +134,7 @@ class CompiledNetwork(TrainingStep):
     def predict(self, samples: Samples, upto: int | None = None) -> Array:
         """The outputs of layer `upto - 1` (default: the last), (samples, out), after its activation."""
         upto = len(self.layers) if upto is None else upto
-        self._check_features(samples)
+        self._check(samples)
         self.forget_losses()
         result = np.empty((samples.count, self.layers[upto - 1].shape.outputs), self.dtype)
         span = self._most_steps * self.batch_size
@@ -144,14 +146,15 @@ class CompiledNetwork(TrainingStep):
                 (full * self.batch_size, 1, len(rows) % self.batch_size),
             ):
                 if batch and count:
-                    part = np.zeros((count * batch, result.shape[1]), self.dtype)
                     self._order[: count * batch] = rows[start : start + count * batch]
                     self._progress[:] = steps.Progress(step=-1, right=0, stop=0)
-                    self._forward_list(samples, batch, upto, part).run(count)
-                    result[first + start : first + start + len(part)] = part
+                    self._forward_list(samples, batch, upto, result[first + start :]).run(count)
         return result
 
-    def _check_features(self, samples: Samples) -> None:
+    def _check(self, samples: Samples) -> None:
+        """Refuse samples that kernels would misread."""
+        if samples.values.dtype != self.dtype:
+            raise DTypeError(f"the data are {samples.values.dtype}; the network is {self.dtype}")
         if samples.features != self.layers[0].shape.inputs:
             raise ShapeError(
                 f"the data have {samples.features} features; the first layer has "

@@ -8,11 +8,11 @@ its condition holds. With several threads, a barrier is a kernel like any other.
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
+import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache, lru_cache
+from functools import cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -88,21 +88,25 @@ class Calls:
     def run(self, steps: int) -> None:
         """Run the list `steps` times, with the interpreter's lock released."""
         self.synchronise()
-        tables = [np.array([steps, len(entries), *sum(entries, ())], np.int64) for entries in self._entries]
-        run = _runner()
-        others = [_pool(os.getpid(), self.threads).submit(run, table.ctypes.data) for table in tables[1:]]
-        run(tables[0].ctypes.data)
+        runner = _runner()
+        tables = [
+            np.array([steps, len(entries), *chain.from_iterable(entries)], np.int64)
+            for entries in self._entries
+        ]
+
+        def run(table: Array) -> None:
+            runner(table.ctypes.data)
+
+        # New threads for each run: a pool may provide fewer than a barrier needs, and two runs that share one
+        # could each hold threads that the other waits for.
+        others = [threading.Thread(target=run, args=(table,)) for table in tables[1:]]
         for other in others:
-            other.result()
-
-
-@lru_cache(maxsize=4)
-def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """A separate pool: torch may provide fewer threads than requested, and a barrier needs them all.
-
-    A forked process has none of its parent's threads, hence the process in the key.
-    """
-    return ThreadPoolExecutor(threads - 1, thread_name_prefix="ftnn-training")
+            other.start()
+        try:
+            run(tables[0])
+        finally:
+            for other in others:
+                other.join()
 
 
 @cache
