@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -537,6 +538,35 @@ def test_every_rule_trains_like_the_torch_optimizer(name: str, clip_norm: float 
         optimizer.step()
         np.testing.assert_allclose(done.losses, [total / len(rows)], rtol=1e-9)
         oracle.assert_same(network, 1e-8)
+
+
+def test_two_threaded_networks_train_at_the_same_time():
+    """Each needs three threads at once; with a shared pool of two, each could wait for the other's."""
+    data = Data(60, 20, 3, 0.3)
+    samples, expected = Samples.of(data.x, "float64"), data.expected("softmax")
+    networks = [
+        Oracle(functions("F12"), (20, 40, 3), "tanh", "softmax").network(6, threads=3) for _ in range(4)
+    ]
+
+    def train(network: CompiledNetwork) -> None:
+        for _ in range(20):
+            network.train(samples, expected, data.order, rate=0.01)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(train, networks, timeout=120))
+    first, *others = map(trained, networks)
+    for other in others:
+        assert all(np.array_equal(one, two) for one, two in zip(first, other, strict=True))
+
+
+def test_samples_of_another_dtype_and_too_few_targets_are_refused():
+    network, data = Oracle(functions("F03"), (17, 9, 3), "relu", "softmax").network(8), Data(20, 17, 3, 1.0)
+    expected = data.expected("softmax")
+    with pytest.raises(FtnnError, match="the data are float32; the network is float64"):
+        network.train(Samples.of(data.x, "float32"), expected, np.arange(3), rate=0.1)
+    few = Targets.labels(data.labels[:9], 3, 9, "float64", None)
+    with pytest.raises(FtnnError, match="9 targets for 20 samples"):
+        network.train(Samples.of(data.x, "float64"), few, np.arange(3), rate=0.1)
 
 
 @pytest.mark.parametrize("batch_size", [16, 600])

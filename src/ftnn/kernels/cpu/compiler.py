@@ -41,6 +41,13 @@ class Code:
     _alive: Any = field(repr=False)
     """The engine, which keeps the code alive."""
 
+    @property
+    def function(self) -> Any:
+        """A function of an address, which keeps the code alive."""
+        function: Any = _prototype()(self.address)
+        function.code = self
+        return function
+
     def __call__(self, args: Sequence[int]) -> None:
         """Run it on sizes and addresses, with the interpreter's lock released."""
         _prototype()(self.address)((ctypes.c_int64 * len(args))(*args))

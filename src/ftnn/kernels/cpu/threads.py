@@ -84,10 +84,7 @@ def _table(tasks: Sequence[Sequence[Call]]) -> array[int]:
 @cache
 def _team() -> Any:
     """The compiled function that takes tasks and runs their calls until none is left."""
-    code = compiled(_team_text())
-    function: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address)
-    function.code = code  # keeps the code alive as long as the function
-    return function
+    return compiled(_team_text()).function
 
 
 def _team_text() -> str:

@@ -7,7 +7,6 @@ its condition holds. With several threads, a barrier is a kernel like any other.
 
 from __future__ import annotations
 
-import ctypes
 import sys
 import threading
 from collections.abc import Sequence
@@ -111,10 +110,7 @@ class Calls:
 
 @cache
 def _runner() -> Any:
-    code = compiled(_runner_text())
-    function: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address)
-    function.code = code  # keeps the code alive as long as the function
-    return function
+    return compiled(_runner_text()).function
 
 
 def _runner_text() -> str:
