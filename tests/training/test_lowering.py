@@ -10,7 +10,7 @@ from torch import nn
 
 import ftnn
 from ftnn.errors import FtnnError
-from ftnn.training import fit
+from ftnn.training import _engine_choice, fit
 from tests.training.problems import blobs, network
 
 
@@ -60,8 +60,10 @@ def test_a_module_trains_equally_in_both_engines(name: str, optimizer: str):
 
 
 def test_modules_without_a_compiled_form_are_trained_by_torch_and_logged_once(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
+    # Another test, in the same process, may have logged it already.
+    monkeypatch.setattr(_engine_choice, "_logged_reasons", set())
     x, y = blobs(samples=60)
     net = sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Dropout(0.1), nn.Linear(6, 3))
     with caplog.at_level(logging.INFO, "ftnn"):
