@@ -16,7 +16,7 @@ from ftnn.kernels.program import Program
 from ftnn.nn import Memory, MemoryNetwork, Network, Partial, Transfer
 from ftnn.nn._activations import Activate, activation_formula
 from ftnn.training._problem import Array
-from ftnn.training.compiled.buffers import LINEAR, Layer, Shape
+from ftnn.training.compiled.buffers import LINEAR, Layer, Normalisation, Shape
 
 
 class NoCompiledFormError(Exception):
@@ -107,33 +107,59 @@ class LoweredLayer:
     module: Transfer | Partial | Memory | nn.Linear
     matrices: Matrices
     activation: str | None = None
+    norm: nn.BatchNorm1d | None = None
 
     @property
     def shape(self) -> Shape:
         formula = None if self.activation is None else activation_formula(self.activation)
         sizes = self.module.in_features, self.module.out_features
-        return Shape(self.matrices.program, *sizes, formula, self.module.bias is not None)
+        normalisation = None if self.norm is None else Normalisation(self.norm.momentum or 0.0, self.norm.eps)
+        return Shape(self.matrices.program, *sizes, formula, self.module.bias is not None, normalisation)
 
     def load(self, compiled: Layer) -> None:
         """Copy the module's parameters into a compiled layer."""
+        matrices, norm = [_array(matrix) for matrix in self.matrices.read()], self.norm
         bias = None if self.module.bias is None else _array(self.module.bias)
-        compiled.load([_array(matrix) for matrix in self.matrices.read()], bias)
+        if norm is None:
+            compiled.load(matrices, bias)
+            return
+        # A bias before the normalisation only moves the mean.
+        mean = _array(_buffer(norm.running_mean)) - (0 if bias is None else bias)
+        compiled.load(
+            matrices, _array(norm.bias), _array(norm.weight), mean, _array(_buffer(norm.running_var))
+        )
 
     @torch.no_grad()
     def store(self, compiled: Layer) -> None:
         """Copy a compiled layer's parameters into the module."""
         matrices, bias = compiled.read()
         self.matrices.write([torch.from_numpy(matrix) for matrix in matrices])
-        if self.module.bias is not None:
-            self.module.bias.copy_(torch.from_numpy(bias))
+        norm = self.norm
+        if norm is None:
+            if self.module.bias is not None:
+                self.module.bias.copy_(torch.from_numpy(bias))
+            return
+        scale, mean, variance = (
+            torch.from_numpy(array[: len(bias)])
+            for array in (compiled.scale, compiled.mean, compiled.variance)
+        )
+        norm.weight.copy_(scale)
+        norm.bias.copy_(torch.from_numpy(bias))
+        _buffer(norm.running_mean).copy_(mean if self.module.bias is None else mean + self.module.bias)
+        _buffer(norm.running_var).copy_(variance)
+
+
+def _buffer(tensor: Tensor | None) -> Tensor:
+    assert tensor is not None  # `_batch_norm` refuses modules without running statistics
+    return tensor
 
 
 def _array(tensor: Tensor) -> Array:
     return np.asarray(tensor.detach())
 
 
-Part = LoweredLayer | str
-"""A layer, or an activation by name or formula."""
+Part = LoweredLayer | nn.BatchNorm1d | str
+"""A layer, the normalisation of its sums, or an activation by name or formula."""
 _LOWERINGS: dict[type[nn.Module], Callable[[Any], list[Part]]] = {}
 
 
@@ -153,10 +179,16 @@ def lower(module: nn.Module) -> list[LoweredLayer]:
     for part in _parts(module):
         if isinstance(part, LoweredLayer):
             layers.append(part)
-        elif not layers or layers[-1].activation is not None:
-            raise NoCompiledFormError("an activation that does not follow a layer")
-        else:
+            continue
+        kind = "an activation" if isinstance(part, str) else "a normalisation"
+        if not layers or layers[-1].activation is not None:
+            raise NoCompiledFormError(f"{kind} that does not follow a layer")
+        if isinstance(part, str):
             layers[-1].activation = part
+        elif layers[-1].norm is not None or isinstance(layers[-1].module, Memory):
+            raise NoCompiledFormError(f"{kind} that does not follow a layer")
+        else:
+            layers[-1].norm = part
     if not layers:
         raise NoCompiledFormError("a module without layers")
     return layers
@@ -206,6 +238,13 @@ def _memory_network(net: MemoryNetwork) -> list[Part]:
 @lowers(Activate)
 def _activate(module: Activate) -> list[Part]:
     return [module.activation]
+
+
+@lowers(nn.BatchNorm1d)
+def _batch_norm(module: nn.BatchNorm1d) -> list[Part]:
+    if not (module.affine and module.track_running_stats) or module.momentum is None:
+        raise NoCompiledFormError("nn.BatchNorm1d without scale and bias, running statistics and momentum")
+    return [module]
 
 
 @lowers(nn.Identity, nn.Flatten)

@@ -17,29 +17,37 @@ class ActivateArgs(Args):
     samples: int
     vectors: int
     row_length: int
+    sums: int
+    """(samples, row)."""
     rows: int
-    """(samples, row): the sums, which become the outputs."""
+    """(samples, row): receives the outputs; may be the sums' own memory."""
     bias: int
+    scale: int
     slopes: int
     """(samples, row): the activation's slope at each sum."""
 
 
-def activate(value: Expr, slope: Expr | None, target: Target, *, has_bias: bool) -> str:
-    """outputs = φ(sums + bias), and the slope there unless `slope` is None. Both are formulas in x."""
+def activate(
+    value: Expr, slope: Expr | None, target: Target, *, has_bias: bool, has_scale: bool = False
+) -> str:
+    """outputs = φ(scale·sums + bias), and the slope there unless `slope` is None. Both are formulas in x."""
     k = Kernel("activate", target, ActivateArgs)
     A, v = ActivateArgs.places(), k.v
-    rows, bias, slopes, row_length = (
-        k.pointer(A.rows), k.pointer(A.bias), k.pointer(A.slopes), k.number(A.row_length),
+    sums, rows, slopes, row_length = (
+        k.pointer(A.sums), k.pointer(A.rows), k.pointer(A.slopes), k.number(A.row_length),
     )  # fmt: skip
+    bias, scale = k.pointer(A.bias), k.pointer(A.scale)
     formulas = [regrouped(value), *([] if slope is None else [regrouped(slope)])]
 
     def each_vector(vec: ir.Value, _: list[ir.Value]) -> None:
         column = k.times(vec, v.lanes)
         offset = k.load(bias, column) if has_bias else None
+        factor = k.load(scale, column) if has_scale else None
 
         def each_sample(s: ir.Value, _: list[ir.Value]) -> None:
             place = k.plus(k.times(s, row_length), column)
-            total = k.load(rows, place)
+            total = k.load(sums, place)
+            total = total if factor is None else v.mul(total, factor)
             total = total if offset is None else v.add(total, offset)
             results = Emitter(v, {symbol(INPUT): total}).evaluate(*formulas)
             for result, table in zip(results, (rows, slopes), strict=False):

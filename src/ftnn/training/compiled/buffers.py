@@ -94,6 +94,14 @@ def check_range(name: str, numbers: Array, stop: int) -> None:
 
 
 @dataclass(frozen=True)
+class Normalisation:
+    """How a layer's sums are normalised over the mini-batch; see `torch.nn.BatchNorm1d`."""
+
+    momentum: float = 0.1
+    eps: float = 1e-5
+
+
+@dataclass(frozen=True)
 class Shape:
     """One layer: its function, size, activation and bias."""
 
@@ -103,6 +111,8 @@ class Shape:
     activation: ActivationFormula | None = None
     """None: the sums are the outputs."""
     has_bias: bool = True
+    normalisation: Normalisation | None = None
+    """With one, outputs are φ(scale·n + bias) of the normalised sums n."""
 
 
 @dataclass(frozen=True)
@@ -145,12 +155,36 @@ class Layer:
         """Empty if parameters are updated without them."""
         self.bias_gradient = aligned_zeros(self.width, dtype) if gradients else None
         self._names = tuple(states)
+        # Only if sums are normalised:
+        self.scale, self.mean, self.variance = (aligned_zeros(self.width, dtype) for _ in range(3))
+        self.scale_states = [aligned_zeros(self.width, dtype) for _ in states]
+        self.scale_gradient = aligned_zeros(self.width, dtype) if gradients else None
+        self.fixed_scale, self.fixed_bias = (aligned_zeros(self.width, dtype) for _ in range(2))
+        """Scale and bias of the sums themselves, if running statistics normalise them."""
 
     def _matrix(self) -> Array:
         return aligned_zeros((self.shape.inputs, self.width), self.target.dtype)
 
-    def load(self, matrices: Sequence[Array], bias: Array | None) -> None:
-        """Copy in parameters and constants, each (in, out), and a bias, (out,)."""
+    def vectors(self) -> Iterator[tuple[Array, Array, list[Array]]]:
+        """The trained bias and scale, each with its gradient and states; nothing without gradient arrays."""
+        normalises = self.shape.normalisation is not None
+        if (self.shape.has_bias or normalises) and self.bias_gradient is not None:
+            yield self.bias, self.bias_gradient, self.bias_states
+        if normalises and self.scale_gradient is not None:
+            yield self.scale, self.scale_gradient, self.scale_states
+
+    def fix(self) -> None:
+        """Compute the scale and bias for predictions from the running statistics."""
+        normalisation = self.shape.normalisation
+        if normalisation is not None:
+            self.fixed_scale[:] = self.scale / np.sqrt(self.variance + normalisation.eps)
+            self.fixed_bias[:] = self.bias - self.mean * self.fixed_scale
+
+    def load(self, matrices: Sequence[Array], bias: Array | None, *statistics: Array) -> None:
+        """Copy in parameters and constants, each (in, out), and a bias, (out,).
+
+        `statistics`: scale, mean and variance, if sums are normalised.
+        """
         shape = (self.shape.inputs, self.shape.outputs)
         for name, own, matrix in zip(self.shape.program.matrices, self.matrices, matrices, strict=True):
             if matrix.shape != shape:
@@ -159,6 +193,9 @@ class Layer:
             # The padding copies a real column, so it behaves like one; its error is always 0.
             own[:, self.shape.outputs :] = matrix[:, -1:]
         self.bias[: self.shape.outputs] = 0 if bias is None else bias
+        self.variance[:] = 1
+        for own, array in zip((self.scale, self.mean, self.variance), statistics, strict=False):
+            own[: self.shape.outputs] = array
 
     def read(self) -> tuple[list[Array], Array]:
         """Views of the matrices, (in, out) each, and of the bias."""
@@ -176,6 +213,10 @@ class Layer:
         yield " bias", self.bias
         for state, array in zip(self._names, self.bias_states, strict=True):
             yield f" bias {state}", array
+        if self.shape.normalisation is not None:
+            yield from ((" scale", self.scale), (" mean", self.mean), (" variance", self.variance))
+            for state, array in zip(self._names, self.scale_states, strict=True):
+                yield f" scale {state}", array
 
 
 class Workspace:
@@ -191,3 +232,6 @@ class Workspace:
         self.sums = aligned_zeros(self.g.shape, dtype)
         self.down = aligned_zeros((target.filled(inputs), stride), dtype)
         """The error at the inputs."""
+        self.normal = self.rows if shape.normalisation is None else aligned_zeros(self.rows.shape, dtype)
+        """The normalised sums."""
+        self.inverse = aligned_zeros(width, dtype)

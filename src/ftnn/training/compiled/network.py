@@ -136,6 +136,8 @@ class CompiledNetwork(TrainingStep):
         upto = len(self.layers) if upto is None else upto
         self._check(samples)
         self.forget_losses()
+        for layer in self.layers:
+            layer.fix()
         result = np.empty((samples.count, self.layers[upto - 1].shape.outputs), self.dtype)
         span = self._most_steps * self.batch_size
         for first in range(0, samples.count, span):

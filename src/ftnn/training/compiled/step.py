@@ -24,7 +24,7 @@ from ftnn.formula._expr import INPUT, ZERO, symbol
 from ftnn.kernels.codegen.rewriting import at_zero, kernel_form
 from ftnn.kernels.codegen.target import DType
 from ftnn.kernels.cpu.compiler import host, kernel
-from ftnn.kernels.loops import activations, losses, steps, updates
+from ftnn.kernels.loops import activations, losses, normalisation, steps, updates
 from ftnn.kernels.loops.copies import CollectArgs, collect
 from ftnn.kernels.loops.skipping_backward import BackwardArgs, backward, slopes_of
 from ftnn.kernels.loops.skipping_forward import ForwardArgs, forward
@@ -80,9 +80,10 @@ class TrainingStep:
         self.dtype: DType = dtype
         self.batch_size, self.loss, self.rule = batch_size, loss, rule
         self._target = target = host(dtype)
-        self._tile = min(batch_size, TILE)
+        normalises = any(shape.normalisation is not None for shape in shapes)
+        self._tile = batch_size if normalises else min(batch_size, TILE)
         self._stride = target.filled(self._tile)
-        self._accumulates = batch_size > TILE or clip_norm is not None
+        self._accumulates = batch_size > self._tile or clip_norm is not None
         self._update = None if self._accumulates else rule.update
         self.layers = [Layer(shape, dtype, rule.states, gradients=self._accumulates) for shape in shapes]
         self._work = [Workspace(layer, self._stride) for layer in self.layers]
@@ -161,6 +162,8 @@ class TrainingStep:
             else:
                 self._pass_on(calls, n, tile)
             self._sum(calls, n, tile)
+            if slopes:
+                self._normalise(calls, n, tile)
             self._activate(calls, n, tile, slopes=slopes)
 
     def _lists(self, n: int, first_input: int = 0) -> dict[str, int]:
@@ -262,19 +265,45 @@ class TrainingStep:
             calls.call(kernel(steps.list_zeros, self._target), zeros, address(mode, M.explicit))
         calls.split(code, args(1), address(mode, M.explicit))
 
+    def _normalise(self, calls: Calls, n: int, tile: Tile) -> None:
+        layer, work, lanes = self.layers[n], self._work[n], self._target.lanes
+        how = layer.shape.normalisation
+        if how is None:
+            return
+        code = kernel(
+            normalisation.normalise, self._target, momentum=how.momentum, eps=how.eps, alone=tile.batch == 1
+        )
+        parts = [
+            normalisation.NormaliseArgs(
+                samples=tile.samples, vectors=vectors, row_length=layer.width,
+                rows=address(work.rows, 0, first * lanes), normal=address(work.normal, 0, first * lanes),
+                inverse=address(work.inverse, first * lanes), mean=address(layer.mean, first * lanes),
+                variance=address(layer.variance, first * lanes),
+            )
+            for first, vectors in self._blocks(self._target.vectors(layer.width))
+        ]  # fmt: skip
+        calls.split(code, parts)
+
     def _activate(self, calls: Calls, n: int, tile: Tile, *, slopes: bool) -> None:
+        """The outputs and, for training, slopes; predictions are normalised by the running statistics."""
         layer, work = self.layers[n], self._work[n]
-        activation = layer.shape.activation
-        if activation is None and not layer.shape.has_bias:
+        activation, normalises = layer.shape.activation, layer.shape.normalisation is not None
+        if activation is None and not (layer.shape.has_bias or normalises):
             return
         value = symbol(INPUT) if activation is None else activation.value
         slope = activation.slope if slopes and activation is not None else None
-        code = kernel(activations.activate, value, slope, self._target, has_bias=layer.shape.has_bias)
+        has_bias = layer.shape.has_bias or normalises
+        code = kernel(
+            activations.activate, value, slope, self._target, has_bias=has_bias, has_scale=normalises
+        )
+        scale, bias = (layer.scale, layer.bias) if slopes else (layer.fixed_scale, layer.fixed_bias)
+        sums, bias = (work.normal if slopes else work.rows), bias if normalises else layer.bias
         lanes = self._target.lanes
         parts = [
             activations.ActivateArgs(
                 samples=tile.samples, vectors=vectors, row_length=layer.width,
-                rows=address(work.rows, 0, first * lanes), bias=address(layer.bias, first * lanes),
+                sums=address(sums, 0, first * lanes), rows=address(work.rows, 0, first * lanes),
+                bias=address(bias, first * lanes), scale=address(scale, first * lanes),
                 slopes=address(work.slopes, 0, first * lanes),
             )
             for first, vectors in self._blocks(self._target.vectors(layer.width))
@@ -304,7 +333,9 @@ class TrainingStep:
         layer, work, target = self.layers[n], self._work[n], self._target
         if n < len(self.layers) - 1:
             self._error(calls, n, tile)
-        if layer.shape.has_bias:
+        if layer.shape.normalisation is not None:
+            self._normalised_error(calls, n, tile)
+        elif layer.shape.has_bias:
             args = updates.BiasArgs(
                 samples=tile.samples, vectors=target.vectors(layer.width), stride=self._stride,
                 g=address(work.g), bias=address(layer.bias), states=calls.table(layer.bias_states),
@@ -314,6 +345,26 @@ class TrainingStep:
             )  # fmt: skip
             calls.call(kernel(updates.bias_gradient, target, self._update), args)
         self._gradients(calls, n, tile)
+
+    def _normalised_error(self, calls: Calls, n: int, tile: Tile) -> None:
+        """The error at the sums from the error after normalisation, and the update of scale and bias."""
+        layer, work, lanes = self.layers[n], self._work[n], self._target.lanes
+        code = kernel(normalisation.normalised_error, self._target, self._update, alone=tile.batch == 1)
+        parts = [
+            normalisation.NormalisedErrorArgs(
+                samples=tile.samples, vectors=vectors, stride=self._stride, row_length=layer.width,
+                g=address(work.g, first), normal=address(work.normal, 0, first * lanes),
+                inverse=address(work.inverse, first * lanes), bias=address(layer.bias, first * lanes),
+                scale=address(layer.scale, first * lanes),
+                bias_states=calls.table(layer.bias_states, first * lanes),
+                scale_states=calls.table(layer.scale_states, first * lanes),
+                bias_gradient=0 if layer.bias_gradient is None else address(layer.bias_gradient, first * lanes),
+                scale_gradient=0 if layer.scale_gradient is None else address(layer.scale_gradient, first * lanes),
+                scalars=address(self._scalars),
+            )
+            for first, vectors in self._blocks(self._target.vectors(layer.width))
+        ]  # fmt: skip
+        calls.split(code, parts)
 
     def _gradients(self, calls: Calls, n: int, tile: Tile) -> None:
         """The gradients of a layer's matrices, or their update, and the error passed down."""
@@ -363,12 +414,11 @@ class TrainingStep:
 
     def _apply(self, calls: Calls) -> None:
         """The update, from accumulated gradients."""
-        gradients: list[Array] = []
-        for layer in self.layers:
-            gradients += layer.gradients
-            gradients += (
-                [layer.bias_gradient] if layer.shape.has_bias and layer.bias_gradient is not None else []
-            )
+        gradients = [
+            gradient
+            for layer in self.layers
+            for gradient in (*layer.gradients, *(gradient for _, gradient, _ in layer.vectors()))
+        ]
         lanes = self._target.lanes
         if self._clip_norm is not None:
             sizes = [array.size // lanes for array in gradients]
@@ -385,9 +435,8 @@ class TrainingStep:
                 calls.split(
                     code, [self._update_args(calls, array, gradient, states, *block) for block in blocks]
                 )
-            if layer.shape.has_bias and layer.bias_gradient is not None:
-                bias = (layer.bias, layer.bias_gradient, layer.bias_states)
-                calls.call(code, self._update_args(calls, *bias, 0, 1))
+            for vector in layer.vectors():
+                calls.call(code, self._update_args(calls, *vector, 0, 1))
 
     def _update_args(
         self, calls: Calls, array: Array, gradient: Array, states: Sequence[Array], first: int, rows: int
