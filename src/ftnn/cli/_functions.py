@@ -132,14 +132,14 @@ def _explained_table(explained: Explanation) -> Table:
 
 
 def _entry(name: str) -> dict[str, Any]:
-    return {"name": name, **_described(catalogue[name])}
+    return {"name": name, **_described(catalogue[name], catalogue[name].init)}
 
 
-def _described(function: Function) -> dict[str, Any]:
+def _described(function: Function, ranges: Mapping[str, Range]) -> dict[str, Any]:
     plan = function.plan
     return {
         "formula": function.formula,
-        "parameters": function.init,
+        "parameters": dict(ranges),
         "constants": function.choices,
         "computed": {"kind": plan.kind, "gemms": plan.gemms, "reason": plan.reason},
     }
@@ -147,7 +147,8 @@ def _described(function: Function) -> dict[str, Any]:
 
 def _explained(explained: Explanation) -> dict[str, Any]:
     return {
-        **_described(explained.function),
+        **_described(explained.function, explained.ranges),
+        "gain": explained.gain,
         "x": explained.x,
         "derivatives": {name: str(expr) for name, expr in explained.derivatives.items()},
         "reaches_zero": explained.reaches_zero,

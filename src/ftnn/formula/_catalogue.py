@@ -7,7 +7,7 @@ from functools import cache
 
 from ftnn.errors import FormulaError
 from ftnn.formula._function import Function
-from ftnn.formula._ranges import Range
+from ftnn.formula._ranges import PAPER_RANGE, Range
 
 _SIGN = {"u": (-1.0, 1.0)}
 _WIDE: dict[str, Range] = {"q": (-10.0, 10.0), "r": (-10.0, 10.0)}
@@ -43,7 +43,13 @@ _ROWS: dict[str, tuple[str, dict[str, Range], dict[str, tuple[float, ...]]]] = {
 @cache
 def _function(name: str) -> Function:
     formula, init, constants = _ROWS[name]
-    return Function(formula, init=init, constants=constants)
+    return with_paper_ranges(Function(formula, init=init, constants=constants))
+
+
+def with_paper_ranges(function: Function) -> Function:
+    """The function with the paper's ±0.1 for every parameter without a range."""
+    init = {**dict.fromkeys(function.parameters, PAPER_RANGE), **function.init}
+    return Function.composed(function.formula, init, function.choices)
 
 
 class Catalogue(Mapping[str, Function]):

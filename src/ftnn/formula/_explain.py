@@ -6,13 +6,13 @@ initial ranges. That works for any formula, and shows how often something happen
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ftnn.errors import FtnnError
+from ftnn.errors import FormulaError, FtnnError
 from ftnn.formula import _measure as measure
 from ftnn.formula._expr import INPUT, tree_size
 from ftnn.formula._numpy import steps
@@ -39,6 +39,11 @@ class Explanation:
 
     function: Function
     x: Range
+    ranges: Mapping[str, Range]
+    """The initial range of each parameter: as given, or as a layer of 100 inputs would choose it."""
+    gain: float | None
+    """For chosen ranges, the backward gain over the forward gain: 1 for a weight. None if all were given, or
+    if no range keeps the function finite."""
     derivatives: dict[str, Any]
     """With respect to `x` and each parameter: a SymPy expression, or a text that says why there is none."""
     plan: Plan
@@ -72,7 +77,9 @@ class Explanation:
         low, high = self.x
         function = self.function
         yield "F(x)", function.formula
-        yield "parameters", ", ".join(f"{n} in [{a:g}, {b:g}]" for n, (a, b) in function.init.items())
+        yield "parameters", ", ".join(f"{n} in [{a:g}, {b:g}]" for n, (a, b) in self.ranges.items())
+        if chosen := [name for name in function.parameters if name not in function.init]:
+            yield "chosen", f"{', '.join(chosen)}, for a layer of 100 inputs: {self._reason()}"
         if function.constants:
             choices = {name: ", ".join(f"{v:g}" for v in values) for name, values in function.choices.items()}
             yield "constants", ", ".join(f"{name} in {{{values}}}" for name, values in choices.items())
@@ -102,6 +109,15 @@ class Explanation:
             yield "can die", f"at {self.can_die} it is zero for every input, and {fate}"
 
 
+    def _reason(self) -> str:
+        if self.function.has_memory:
+            return "as in the paper"
+        if self.gain is None:
+            low, high = self.x
+            return f"no range keeps F finite for x in [{low:g}, {high:g}], so these are the paper's ±0.1"
+        return f"errors pass backward {self.gain:.2f} times as well as signals forward; for a weight it is 1"
+
+
 def _share(fraction: float) -> str:
     draws = "every draw" if fraction >= 1 else f"{max(fraction, 0.01):.0%} of the draws"
     return f"for {draws} of its parameters"
@@ -117,26 +133,43 @@ def explain(function: Function, x: Range) -> Explanation:
     places, unseen = measure.possible_breaks(function.expr)
     measured = [*places["singular"], *places["jump"], *(function.expr,) * 4]
     count = measure.reduced(measure.DRAWS, sum(len(steps(expr)) for expr in measured))
-    draws = measure.draw(function, function.init, count)
+    ranges, gain = _ranges(function, interval)
+    draws = measure.draw(function, ranges, count)
     grid = np.linspace(low, high, POINTS)
     values = measure.values_at(function.expr, grid, draws)
     dead = measure.is_dead(function.expr, grid, draws)
-    can_die, can_revive = measure.dead_example(function, grid, count)
+    can_die, can_revive = measure.dead_example(function, ranges, grid, count)
     return Explanation(
         function,
         interval,
+        ranges,
+        gain,
         _derivatives(function),
         function.plan,
         reaches_zero=float(measure.reaches_zero(function.expr, grid, draws, values).mean()),
         poles=tuple(measure.breaks(function, "singular", places["singular"], grid, draws)),
         jumps=tuple(measure.breaks(function, "jump", places["jump"], grid, draws)),
-        overflows=measure.overflow(function, low, high),
+        overflows=measure.overflow(function, ranges, low, high),
         sleeps=float(((measure.longest_run(values == 0) >= 3) & ~dead).mean()),
         dead=float(dead.mean()),
         can_die=can_die,
         can_revive=can_revive,
         unseen=unseen,
     )
+
+
+def _ranges(function: Function, x: Range) -> tuple[Mapping[str, Range], float | None]:
+    """The initial ranges for inputs spread over `x`, and the gain of those that were chosen."""
+    from ftnn.formula._balance import Inputs, balanced
+    from ftnn.formula._catalogue import with_paper_ranges
+
+    if len(function.init) == len(function.parameters) or function.has_memory:
+        return with_paper_ranges(function).init, None
+    try:
+        balance = balanced(function, 100, Inputs.of(np.linspace(*x, POINTS)))
+    except FormulaError:
+        return with_paper_ranges(function).init, None
+    return balance.ranges, balance.gain
 
 
 def _derivatives(function: Function) -> dict[str, Any]:

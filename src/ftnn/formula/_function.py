@@ -10,7 +10,7 @@ from ftnn.errors import FormulaError, FtnnError
 from ftnn.formula._derive import at_zero, gradient, simplify
 from ftnn.formula._expr import INPUT, MEMORY, ZERO, Call, Expr, canonical, folded, names, number, substitute
 from ftnn.formula._parse import error_in, parse
-from ftnn.formula._ranges import DEFAULT_RANGE, Range, checked_constants, checked_ranges
+from ftnn.formula._ranges import Range, checked_constants, checked_ranges
 from ftnn.formula._text import to_text
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ class Function:
 
     - `formula`: the text, such as `"p*sin(q*x + r)"`. `x` is the input. `C` is the function's previous value;
         it makes the function a memory function. Every other name is a parameter, unless `constants` has it.
-    - `init`: the initial range `(low, high)` of each parameter; the default is uniform in ±0.1.
+    - `init`: the initial range `(low, high)` of parameters. Layers choose the other ranges themselves, from
+        the formula and their inputs.
     - `constants`: for each constant, the values from which it is drawn once, before training:
         `{"u": (-1, 1)}`.
 
@@ -100,8 +101,8 @@ class Function:
 
     @property
     def init(self) -> dict[str, Range]:
-        """The initial range of every parameter."""
-        return {name: self._init.get(name, DEFAULT_RANGE) for name in self.parameters}
+        """The given initial ranges, by parameter. Layers choose the others."""
+        return {name: self._init[name] for name in self.parameters if name in self._init}
 
     @property
     def choices(self) -> dict[str, tuple[float, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -39,7 +39,7 @@ def reduced(most: int, work: int) -> int:
     return max(most // 16, min(most, most * WORK // work))
 
 
-def draw(function: Function, ranges: dict[str, Range], count: int) -> Draws:
+def draw(function: Function, ranges: Mapping[str, Range], count: int) -> Draws:
     """`count` draws of the parameters from `ranges`, and of constants and memory, from a fixed seed."""
     random = np.random.default_rng(0)
     # Open intervals: a drawn p is never exactly 0, which would make any p*f(x) reach zero.
@@ -56,7 +56,9 @@ def values_at(expr: Expr, x: Array, draws: Draws) -> Array:
 
 def is_finite_at_zero(function: Function) -> bool:
     """Whether F(0), computed as written, is finite over the initial ranges of the parameters."""
-    draws = draw(function, function.init, DRAWS)
+    from ftnn.formula._balance import initial_ranges
+
+    draws = draw(function, initial_ranges(function), DRAWS)
     return bool(np.isfinite(values_at(function.expr, np.zeros(1), draws)).all())
 
 
@@ -141,9 +143,11 @@ def is_dead(expr: Expr, grid: Array, draws: Draws) -> Any:
     return (values_at(expr, wide, draws) == 0).all(1) if dead.any() else dead
 
 
-def dead_example(function: Function, grid: Array, count: int) -> tuple[str, bool]:
+def dead_example(
+    function: Function, ranges: Mapping[str, Range], grid: Array, count: int
+) -> tuple[str, bool]:
     """Parameters near the initial ones, of either sign, that make F dead; and whether training moves them."""
-    reach = {name: max(abs(low), abs(high)) for name, (low, high) in function.init.items()}
+    reach = {name: max(abs(low), abs(high)) for name, (low, high) in ranges.items()}
     draws = draw(function, {name: (-most, most) for name, most in reach.items()}, count)
     dead = is_dead(function.expr, grid, draws)
     if not dead.any():
@@ -229,7 +233,9 @@ def _jumps_at(expr: Expr, place: Expr, grid: Array, draws: Draws) -> Any:
     return changes.any(1) & (near > 1e-6 * largest(values_at(expr, grid, draws))) & (near > 0.9 * far)
 
 
-def overflow(function: Function, low: float, high: float) -> tuple[str, float] | None:
+def overflow(
+    function: Function, ranges: Mapping[str, Range], low: float, high: float
+) -> tuple[str, float] | None:
     """(an example, the largest |value|) if F or a derivative leaves the range of float32.
 
     Tries only the corners of the box spanned by inputs and initial parameters.
@@ -237,7 +243,7 @@ def overflow(function: Function, low: float, high: float) -> tuple[str, float] |
     axes: dict[str, tuple[float, ...]] = {
         INPUT: (low, high, 0.0),
         MEMORY: (-1.0, 1.0),
-        **{n: (*bounds, sum(bounds) / 2) for n, bounds in function.init.items()},
+        **{n: (*bounds, sum(bounds) / 2) for n, bounds in ranges.items()},
         **function.choices,
     }
     axes = {n: values for n, values in axes.items() if n == INPUT or n in names(function.expr)}

@@ -11,8 +11,8 @@ from ftnn.formula._parse import error_in
 
 Range = tuple[float, float]
 
-DEFAULT_RANGE: Range = (-0.1, 0.1)
-"""The default initial range of a parameter, from the paper."""
+PAPER_RANGE: Range = (-0.1, 0.1)
+"""The initial range of a parameter in the paper, unless its table has another."""
 _ROLES = {INPUT: "the connection's input", MEMORY: "the function's previous value"}
 
 
@@ -39,7 +39,7 @@ def checked_constants(
 def checked_ranges(
     init: Mapping[str, Sequence[float]], formula: str, parameters: tuple[str, ...]
 ) -> dict[str, Range]:
-    """The initial ranges that differ from the default."""
+    """The initial ranges, as pairs of numbers."""
     checked: dict[str, Range] = {}
     for name, bounds in init.items():
         if name not in parameters:
@@ -50,8 +50,7 @@ def checked_ranges(
         if interval is None:
             message = f"the initial range of {name!r} must be (low, high), finite and low ≤ high"
             raise error_in(formula, f"{message}, not {bounds!r}", name)
-        if interval != DEFAULT_RANGE:
-            checked[name] = interval
+        checked[name] = interval
     return checked
 
 

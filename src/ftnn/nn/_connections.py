@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from ftnn.errors import DTypeError, FtnnError, ShapeError
 from ftnn.formula import Function, Mixed, as_function, name_of
+from ftnn.formula._balance import Inputs, balanced
+from ftnn.formula._ranges import Range
 from ftnn.kernels import BACKENDS, Backend, check_layout
 from ftnn.nn._matrices import Matrices
 from ftnn.nn._precision import DTYPES, autocast_dtype
@@ -68,7 +70,20 @@ class Connections(nn.Module):
         self.theta = Matrices({name: nn.Parameter(matrix()) for name in self.function.parameters})
         self.constants = Matrices({name: matrix() for name in self.function.constants})
         self.bias = nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
+        self._ranges: tuple[Mapping[str, Range], ...] = ()
+        """The initial ranges of each kind's parameters; empty until they are chosen."""
         self.reset_parameters()
+
+    @property
+    def ranges(self) -> dict[str, Range] | list[dict[str, Range]]:
+        """The ranges that the parameters were drawn from, by name; for a mixed matrix, a list with one
+        dictionary for each kind."""
+        every = [dict(ranges) for ranges in self._ranges]
+        return every if self._mixed is not None else every[0] if every else {}
+
+    def _choose_ranges(self, kinds: Sequence[Function], inputs: Inputs | None, layers: int) -> None:
+        """Choose the ranges that `kinds`, the layer's own or the same with other ranges, do not give."""
+        self._ranges = tuple(balanced(kind, self.in_features, inputs, layers).ranges for kind in kinds)
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -78,10 +93,12 @@ class Connections(nn.Module):
         """
         if self._first.is_meta:
             return
+        if not self._ranges:
+            self._choose_ranges(self.kinds, None, 1)
         kind = self._reset_kinds(generator)
         # In alphabetical order, so that equal functions draw equal numbers, however they are written.
         for name in sorted(self.function.parameters):
-            _fill(self.theta[name], kind, [f.init.get(name) for f in self.kinds], _uniform, generator)
+            _fill(self.theta[name], kind, [ranges.get(name) for ranges in self._ranges], _uniform, generator)
         for name in sorted(self.function.constants):
             if name != self._kind_name:
                 values = [f.choices.get(name) for f in self.kinds]

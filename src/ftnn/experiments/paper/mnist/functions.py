@@ -7,6 +7,7 @@ from functools import cache
 
 from ftnn.errors import FtnnError
 from ftnn.formula import Function, as_function, catalogue
+from ftnn.formula._catalogue import with_paper_ranges
 
 FUNCTIONS = tuple(name for name in catalogue if name != "memory")
 """The paper's functions."""
@@ -15,10 +16,13 @@ _RANGE = re.compile(r"(\w+)\s+in\s+\[\s*([^,\]]+),\s*([^,\]]+)\]$")
 
 @cache
 def function_of(text: str) -> Function:
-    """Parse a function: `F12`, a formula, or `p*tan(q*x + r) where q in [-9, 9] and r in [0, 1]`."""
+    """Parse a function: `F12`, a formula, or `p*tan(q*x + r) where q in [-9, 9] and r in [0, 1]`.
+
+    Parameters without a range start in ±0.1, as in the paper.
+    """
     formula, where, ranges = text.partition(" where ")
     if not where:
-        return as_function(text)
+        return with_paper_ranges(as_function(text))
     init: dict[str, tuple[float, float]] = {}
     for part in ranges.split(" and "):
         match = _RANGE.match(part.strip())
@@ -33,7 +37,7 @@ def function_of(text: str) -> Function:
     if formula in catalogue:
         known = catalogue[formula]
         return Function(known.formula, init={**known.init, **init}, constants=known.choices)
-    return Function(formula, init=init)
+    return with_paper_ranges(Function(formula, init=init))
 
 
 def without_ranges(text: str) -> str:

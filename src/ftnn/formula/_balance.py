@@ -1,0 +1,314 @@
+"""Balanced ranges: initial ranges chosen from the formula, where the user gives none.
+
+A weight passes a signal forward and an error backward with the same gain; a function does so only in some
+ranges of its parameters. For inputs x and random parameters,
+
+    κ = E[(∂F/∂x)²]·Var(x) / Var(F)
+
+is the backward gain over the forward gain: 1 for a weight, more for a curved function. Over L layers, errors
+grow by κ^L compared with signals. Among a grid of widths for the parameters, the rule keeps those at which
+
+- F and its slope are finite for all inputs,
+- κ differs from 1 by at most `CURVATURE`/L, and at most this share of the variance of F is not linear in x:
+  signals and errors grow alike,
+- inputs of up to `FAR` times their usual size send at most `TAIL` times what a weight would,
+- the signal is spread over the connections: most of them are awake,
+- a step of an optimiser, which moves every parameter by about as much, moves a unit's sum `STEP` times as
+  far as it would with weights: neither too little nor too much,
+
+and takes the most curved of these. Finally it scales the amplitudes, the parameters that scale the whole
+function, so that the sum over all inputs has variance 1.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from ftnn.errors import FormulaError
+from ftnn.formula._amplitudes import amplitudes
+from ftnn.formula._catalogue import with_paper_ranges
+from ftnn.formula._derive import lower
+from ftnn.formula._expr import INPUT
+from ftnn.formula._function import Function
+from ftnn.formula._numpy import Array, run, schedule
+from ftnn.formula._parse import error_in
+from ftnn.formula._ranges import Range
+
+CURVATURE = 0.2
+"""The most that κ^L may exceed 1, about."""
+TAIL, FAR = 1.6, 6.0
+STEP = 0.25, 2.0
+AWAKE = 0.15
+"""The least share of the connections that carries the signal (the participation ratio of their variances; 0.56
+for a weight, whose size varies)."""
+WIDTHS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 6.0, 12.0)
+"""Widths to try, in units of the inputs' scale or its inverse."""
+DRAWS, POINTS = 96, 48
+"""Random connections, and inputs at which each is evaluated."""
+MOST = 800
+"""The most combinations of widths to try at once."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs that a layer expects: their distribution as quantiles."""
+
+    values: tuple[float, ...]
+
+    @classmethod
+    def normal(cls) -> Inputs:
+        """Unit normal, which layers expect unless told otherwise."""
+        quantiles = [NormalDist().inv_cdf((n + 0.5) / POINTS) for n in range(POINTS)]
+        return cls(tuple(value / float(np.std(quantiles)) for value in quantiles))
+
+    @classmethod
+    def of(cls, samples: Any) -> Inputs:
+        """The distribution of the finite numbers in an array; a unit normal if they are all the same."""
+        numbers = np.asarray(samples, np.float64).ravel()
+        numbers = numbers[np.isfinite(numbers)]
+        if numbers.size == 0 or numbers.min() == numbers.max():
+            return cls.normal()
+        quantiles = np.quantile(numbers, (np.arange(POINTS) + 0.5) / POINTS)
+        quantiles[[0, -1]] = numbers.min(), numbers.max()
+        # Rounded, so that equal data give equal ranges on every machine.
+        return cls(tuple(float(f"{value:.6g}") for value in quantiles))
+
+    @property
+    def array(self) -> Array:
+        return np.array(self.values)
+
+    @property
+    def scale(self) -> float:
+        """The root of the mean square, as a power of 2."""
+        return 2.0 ** round(math.log2(math.sqrt(float(np.mean(self.array**2)))))
+
+
+@dataclass(frozen=True)
+class Balance:
+    """Chosen ranges, and what was measured for them."""
+
+    ranges: Mapping[str, Range]
+    """Of all parameters: those given, and those chosen."""
+    gain: float
+    """κ."""
+    tail: float
+    """What a far input sends, compared with a weight."""
+    awake: float
+    """The share of the connections that carry the signal."""
+    deviation: float
+    """The standard deviation of a unit's sum."""
+
+
+def balanced(
+    function: Function, in_features: int, inputs: Inputs | None = None, layers: int = 1
+) -> Balance:
+    """Initial ranges for a layer: the given ones, and balanced ones for the other parameters.
+
+    **Arguments:**
+
+    - `in_features`: the number of inputs of the layer.
+    - `inputs`: what they are; a unit normal by default.
+    - `layers`: how many such layers follow each other.
+
+    Functions with memory keep the paper's ranges. Raises `FormulaError` if no ranges keep the function finite.
+    """
+    if inputs is not None:
+        return _balanced(function, in_features, inputs, layers)
+    try:
+        return _balanced(function, in_features, Inputs.normal(), layers)
+    except FormulaError:  # such as a logarithm: expect positive inputs
+        return _balanced(function, in_features, Inputs.of(np.abs(Inputs.normal().array)), layers)
+
+
+def initial_ranges(function: Function) -> Mapping[str, Range]:
+    """Typical ranges: balanced ones for a layer of 100 inputs or, if nothing is finite, the paper's ±0.1."""
+    try:
+        return balanced(function, 100).ranges
+    except FormulaError:
+        return with_paper_ranges(function).init
+
+
+@lru_cache(maxsize=512)
+def _balanced(function: Function, in_features: int, inputs: Inputs, layers: int) -> Balance:
+    if function.has_memory:
+        return Balance(with_paper_ranges(function).init, *[math.nan] * 4)
+    rule = _Rule(function, in_features, inputs, layers)
+    best = rule.best()
+    if best is None:
+        low, high = min(inputs.values), max(inputs.values)
+        raise error_in(
+            function.formula,
+            f"no initial ranges keep the function finite for inputs from {low:.3g} to {high:.3g}; "
+            "change the formula or the inputs, or give ranges with init=",
+        )
+    return rule.scaled(best)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """What was measured for some widths."""
+
+    ranges: dict[str, Range]
+    gain: float
+    tail: float
+    awake: float
+    step: float
+    """How far a step of an optimiser moves the sum, compared with a weight."""
+    variance: float
+    curvature: float
+    """The share of the variance that a straight line does not explain."""
+    layers: int
+
+    @property
+    def preference(self) -> tuple[float, float]:
+        """Smaller is better: first how far the conditions are violated, then how straight the function is."""
+        unbalanced = max(abs(self.gain - 1), self.curvature) * self.layers / CURVATURE
+        slow, fast = STEP
+        moves = max(slow / max(self.step, 1e-9), self.step / fast)
+        violation = max(1.0, unbalanced, self.tail / TAIL, AWAKE / self.awake, moves)
+        return violation, -round(self.curvature, 6)
+
+
+class _Rule:
+    """Tries widths for the free parameters of a function, with the same random draws for all of them."""
+
+    def __init__(self, function: Function, in_features: int, inputs: Inputs, layers: int):
+        self.function, self.in_features, self.layers = function, in_features, layers
+        self.free = [name for name in function.parameters if name not in function.init]
+        self.amplitudes = {k: e for k, e in amplitudes(function).items() if k in self.free}
+        if set(self.amplitudes) != set(amplitudes(function)):  # some are given: none can be scaled
+            self.amplitudes = {}
+        self._x, self._scale = inputs.array, inputs.scale
+        self._units = _evenly_spread(function.parameters, DRAWS)
+        random = np.random.default_rng(0)
+        self._fixed = {k: random.choice(np.asarray(v), (DRAWS, 1)) for k, v in function.choices.items()}
+        exprs = (function.expr, *(function.slope(name) for name in (INPUT, *self.free)))
+        self._roots = [lower(expr, "numpy") for expr in exprs]
+        self._schedule = schedule(*self._roots)
+        # Zero and far inputs, after the usual ones.
+        far = np.linspace(1, FAR, 6) * float(np.sqrt(np.mean(self._x**2)))
+        sides = (1,) if self._x.min() >= 0 else (-1, 1)
+        self._points = np.concatenate([self._x, [0.0], *(side * far for side in sides)])
+
+    def best(self) -> _Trial | None:
+        """The best trial; None if the function is never finite."""
+        # The first amplitude has width 1: only the others' relative widths change the function's shape.
+        first = next(iter(self.amplitudes), None)
+        searched = [name for name in self.free if name != first]
+        widths = sorted({width * unit for width in WIDTHS for unit in (1.0, self._scale, 1 / self._scale)})
+        symmetric = [(-width, width) for width in widths]
+        start: dict[str, Range] = {} if first is None else {first: (-1.0, 1.0)}
+        best = self._search(start, searched, symmetric)
+        if best is None or best.preference[0] > 1.5:
+            positive = [(width / 2, width) for width in widths]
+            best = _better(best, self._search(start, searched, [*symmetric, *positive]))
+        if best is not None and self.amplitudes:  # such as rect(p): half of all connections would be dead
+            flipped = {name: (0.0, high) for name, (_, high) in best.ranges.items() if name in self.amplitudes}
+            positive_trial = self._trial({**best.ranges, **flipped})
+            if positive_trial is not None and positive_trial.awake > 1.5 * best.awake and self._half_dead(best):
+                best = positive_trial
+        return best
+
+    def _search(self, start: dict[str, Range], names: Sequence[str], options: Sequence[Range]) -> _Trial | None:
+        """The best combination of options: of all, or, if these are too many, name by name."""
+        if len(options) ** len(names) <= MOST:
+            combinations = itertools.product(options, repeat=len(names))
+            return self._best_of({**start, **dict(zip(names, each, strict=True))} for each in combinations)
+        best = self._best_of({**start, **dict.fromkeys(names, option)} for option in options)
+        for _ in range(3):
+            for name in names:
+                ranges = start | dict.fromkeys(names, options[0]) if best is None else best.ranges
+                best = _better(best, self._best_of({**ranges, name: option} for option in options))
+        return best
+
+    def _best_of(self, candidates: Iterator[dict[str, Range]]) -> _Trial | None:
+        best = None
+        for ranges in candidates:
+            best = _better(best, self._trial(ranges))
+        return best
+
+    def _values(self, ranges: dict[str, Range]) -> list[Array]:
+        """F and its slopes by x and the free parameters at all points, (draws, points) each."""
+        bounds = {**self.function.init, **ranges}
+        known = {name: low + (high - low) * self._units[name] for name, (low, high) in bounds.items()}
+        computed = run(self._schedule, {INPUT: self._points[None, :], **known, **self._fixed})
+        return [np.broadcast_to(computed[root], (DRAWS, len(self._points))) for root in self._roots]
+
+    def _trial(self, ranges: dict[str, Range]) -> _Trial | None:
+        x, count = self._x, len(self._x)
+        values, *slopes = self._values(ranges)
+        y, by_x, *by_parameters = (array[:, :count] for array in (values, *slopes))
+        if not all(np.isfinite(array).all() for array in (y, by_x, *by_parameters)):
+            return None
+        variances = y.var(1)
+        variance = float(variances.mean())
+        if not 1e-100 < variance < 1e100:
+            return None
+        along = (y * (x - x.mean())).mean(1) ** 2 / x.var()
+        zero, far = values[:, count], values[:, count + 1 :]
+        rest = np.where(np.isfinite(zero), zero, y.mean(1))[:, None]
+        with np.errstate(all="ignore"):
+            sent = np.sqrt(np.mean((far - rest) ** 2, 0) / np.mean((y - rest) ** 2))
+            tail = float(np.max(sent * math.sqrt(np.mean(x**2)) / np.abs(self._points[count + 1 :])))
+        return _Trial(
+            ranges,
+            gain=float((by_x**2).mean() * x.var()) / variance,
+            tail=tail if math.isfinite(tail) else 1e6,
+            awake=variance**2 / float((variances**2).mean()),
+            step=self._step(by_parameters, variance),
+            variance=variance,
+            curvature=1 - float(along.mean()) / variance,
+            layers=self.layers,
+        )
+
+    def _step(self, by_parameters: Sequence[Array], variance: float) -> float:
+        """`_Trial.step`. A part that is the same for all inputs does not count: a bias can remove it."""
+        scale = 1 / math.sqrt(variance * self.in_features)
+        total = 0.0
+        for name, slope in zip(self.free, by_parameters, strict=True):
+            total += float(slope.var(1).mean()) * scale ** (2 - 2 * self.amplitudes.get(name, 0.0))
+        return math.sqrt(total / float(self._x.var()))
+
+    def _half_dead(self, trial: _Trial) -> bool:
+        y = self._values(trial.ranges)[0][:, : len(self._x)]
+        return bool((y.var(1) == 0).mean() > 0.4)
+
+    def scaled(self, trial: _Trial) -> Balance:
+        """The ranges of a trial, with amplitudes that give the sum over all inputs variance 1."""
+        deviation = math.sqrt(trial.variance * self.in_features)
+        ranges, free = dict(trial.ranges), bool(self.amplitudes)
+        for name, exponent in self.amplitudes.items():
+            ranges[name] = tuple(bound * deviation**-exponent for bound in trial.ranges[name])
+        rounded = {name: (_rounded(low), _rounded(high)) for name, (low, high) in ranges.items()}
+        every = {name: {**self.function.init, **rounded}[name] for name in self.function.parameters}
+        return Balance(every, trial.gain, trial.tail, trial.awake, 1.0 if free else deviation)
+
+
+def _better(one: _Trial | None, other: _Trial | None) -> _Trial | None:
+    if one is None or other is None:
+        return one or other
+    return other if other.preference < one.preference else one
+
+
+def _rounded(bound: float) -> float:
+    return float(f"{bound:.4g}")
+
+
+def _evenly_spread(names: Sequence[str], count: int) -> dict[str, Array]:
+    """Numbers in (0, 1) for each name, (count, 1), that fill space more evenly than random ones.
+
+    Kronecker sequences, with the powers of the root of g^(n+1) = g + 1, a generalised golden ratio.
+    """
+    ratio = 2.0
+    for _ in range(60):
+        ratio = (1 + ratio) ** (1 / (len(names) + 1))
+    steps = np.arange(1, count + 1)[:, None]
+    return {name: (0.5 + steps * ratio ** -(n + 1)) % 1 for n, name in enumerate(names)}
