@@ -204,12 +204,18 @@ def _parts(module: nn.Module) -> list[Part]:
 
 @lowers(Transfer, Memory)
 def _whole(layer: Transfer | Memory) -> list[Part]:
-    return [LoweredLayer(layer, _Whole(layer))]
+    return [LoweredLayer(_unscaled(layer), _Whole(layer))]
 
 
 @lowers(Partial)
 def _partial(layer: Partial) -> list[Part]:
-    return [LoweredLayer(layer, _Masked(layer))]
+    return [LoweredLayer(_unscaled(layer), _Masked(layer))]
+
+
+def _unscaled(layer: Any) -> Any:
+    if getattr(layer, "scale", None) is not None:
+        raise NoCompiledFormError("a layer with a scale")
+    return layer
 
 
 @lowers(nn.Linear)
