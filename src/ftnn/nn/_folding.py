@@ -40,7 +40,7 @@ def folded(module: nn.Module) -> nn.Module:
             continue
         affine = None
         if last is not None and type(child) is nn.BatchNorm1d and uses[parent] <= 1:
-            affine = _affine(child, last.out_features)
+            affine = affine_of(child, last.out_features)
         if last is not None and affine is not None:
             fold_into(last, *affine)
             delattr(parent, name)
@@ -75,7 +75,7 @@ def _renumber(module: nn.Module) -> None:
             _renumber(child)
 
 
-def _affine(norm: nn.BatchNorm1d, features: int) -> tuple[Tensor, Tensor] | None:
+def affine_of(norm: nn.BatchNorm1d, features: int) -> tuple[Tensor, Tensor] | None:
     """The scale and shift of a normalisation in evaluation mode, (features,) each in float64.
 
     None if it uses the statistics of each batch, or another dimension than `features`.

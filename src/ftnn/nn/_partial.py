@@ -111,7 +111,7 @@ class Partial(FeedForward):
 
     def _sums(self, rows: Tensor, matrices: list[Tensor]) -> Tensor:
         if is_traced():
-            places = (self.inputs, self.outputs)
+            places = (self.inputs, self.outputs.long())  # ONNX scatters by int64 only
             return traced_transfer(self.function, rows, matrices, *places, self.out_features)
         return transfer(self.function, rows, matrices, self.backend, Lists(self.inputs, self.check()))
 
