@@ -57,6 +57,8 @@ FAULTS = (
     Fault("parser-without-limit", "formula", "count > MAX_NODES", "count > 99 * MAX_NODES",
           "formula/test_parse.py"),
     Fault("expands-and-cancels", "formula", "rank(rows) == len(powers)", "True", "formula/test_plan.py"),
+    Fault("degrees-of-sums-unchecked", "formula", "equations.append(_combined(first, second, -1))", "pass",
+          "formula/test_amplitudes.py"),
     # --- kernels ---
     Fault("tile-one-short", "kernels", "min(TILE, stop - first)", "max(1, min(TILE, stop - first) - 1)",
           "kernels/test_cpu.py"),
@@ -79,6 +81,10 @@ FAULTS = (
           'metadata.get("notes", ""), tensors) and False', "nn/test_damaged_files.py"),
     Fault("kinds-transposed", "nn", "[self.outputs.long(), self.inputs.long()])\n",
           "[self.inputs.long(), self.outputs.long()])\n", "nn/test_partial.py"),
+    Fault("negative-scale-folded", "nn", "if takes_negative(function, exponents):", "if True:",
+          "nn/test_folding.py"),
+    Fault("old-bias-not-scaled", "nn", "layer.bias.double() * scale + shift", "layer.bias.double() + shift",
+          "nn/test_folding.py"),
     # --- training ---
     Fault("rate-quartered", "training", "rate /= 2", "rate /= 4", "training/test_fit.py"),
     Fault("worse-epoch-kept", "training", "if gain < 0:", "if gain < -1e9:", "training/test_fit.py"),
@@ -96,6 +102,8 @@ FAULTS = (
     Fault("bounds-swapped", "inspect", "Bounds(-a.hi, -a.lo, a.sure)", "Bounds(-a.lo, -a.hi, a.sure)",
           "inspect/test_bounds.py"),
     Fault("dead-values-lost", "inspect", "old_bias + offsets", "old_bias", "inspect/test_prune.py"),
+    Fault("dead-values-unscaled", "inspect", "else sums * layer.scale.double().cpu().numpy()", "else sums",
+          "inspect/test_prune.py"),
     # --- estimators ---
     Fault("decision-sign", "estimators", "outputs[:, 1] - outputs[:, 0]", "outputs[:, 0] - outputs[:, 1]",
           "estimators/test_estimators.py"),

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from typer.testing import CliRunner, Result
 
 import ftnn
 from ftnn.cli import app
 from ftnn.inspect import connections, sympy
-from ftnn.nn import MemoryNetwork, Network, Partial
+from ftnn.nn import MemoryNetwork, Network, Partial, Transfer
 
 
 def run(*arguments: object, columns: int | None = None) -> Result:
@@ -147,6 +148,29 @@ def test_a_model_saved_from_python_is_inspected_on_mnist(tmp_path: Path):
     layer = result["layers"][0]
     assert layer["dead"] + layer["sleeping"] + layer["awake"] == 784 * 3
     assert layer["sleeping"] > 100
+
+
+def test_a_normalised_sequence_with_a_scale_is_inspected(table: Path, tmp_path: Path):
+    torch.manual_seed(0)
+    layers = [
+        Transfer(3, 2, "F06", scale=True),
+        nn.BatchNorm1d(2),
+        nn.SiLU(),
+        nn.LayerNorm(2),
+        nn.Linear(2, 1),
+    ]
+    net = nn.Sequential(*layers)
+    with torch.no_grad():
+        layers[0].theta["p"][0, 0] = -1  # pyright: ignore
+    ftnn.save(net, tmp_path / "model")
+    files = tmp_path / "p.svg", tmp_path / "small"
+    arguments = ("--sympy", "--plot", files[0], "--prune", files[1])
+    found = document(tmp_path / "model", *arguments)
+    assert found["layers"][0]["dead"] == 1
+    assert found["outputs"] == [str(sympy(net, 3)[0])]
+    assert [Path(file) for file in found["written"]] == list(files)
+    small, x = ftnn.load(files[1]).eval(), torch.randn(4, 3)
+    torch.testing.assert_close(small(x), net.eval()(x), rtol=1e-5, atol=1e-6)
 
 
 def test_invalid_input_is_named_in_the_error(folder: Path, table: Path, tmp_path: Path):

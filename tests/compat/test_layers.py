@@ -31,6 +31,7 @@ LAYERS: dict[str, Callable[..., nn.Module]] = {
     "mixed": partial(Transfer, 4, 3, Mixed(["F12", "F03"]), dtype=torch.float64),
     "network": partial(Network, 4, [5, 3], 2, "F07", dtype=torch.float64),
     "partial": partial(Partial, 4, 3, "F12", PLACES, dtype=torch.float64),
+    "scale": partial(Transfer, 4, 3, "F10", scale=True, dtype=torch.float64),
 }
 BACKENDS: tuple[Backend, ...] = ("auto", "reference")
 
@@ -159,6 +160,33 @@ def test_nothing_uses_torch_jit():
     uses = re.compile(r"torch\.jit|torch import jit")
     files = Path(ftnn.__file__).parent.rglob("*.py")
     assert [path.name for path in files if uses.search(path.read_text("utf-8"))] == []
+
+
+@pytest.mark.slow
+def test_scales_and_normalisations_are_exported_to_onnx():
+    import onnxruntime
+
+    torch.manual_seed(0)
+    layers = [Transfer(4, 5, "F10", scale=True), nn.BatchNorm1d(5), nn.GELU(), nn.Dropout(), nn.LayerNorm(5)]
+    module = nn.Sequential(*layers, Partial(5, 3, "F12", PLACES, scale=True), nn.SiLU(), nn.Linear(3, 2))
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if name.endswith("scale"):
+                parameter.normal_()
+        for _ in range(10):
+            module(rows(30).float())
+    for exported in (module.eval(), ftnn.nn.folded(module)):
+        shapes = ({0: Dim("batch")},)
+        program = torch.onnx.export(
+            exported, (rows().float(),), dynamo=True, dynamic_shapes=shapes, verbose=False
+        )
+        assert program is not None
+        model = program.model_proto
+        assert {node.domain for node in model.graph.node} <= {""}, "non-standard ONNX operators"
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        x = rows(7).float()
+        (out,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+        close(torch.from_numpy(out), module(x).detach(), rtol=1e-5, atol=1e-5)
 
 
 # ---- autocast and half precision

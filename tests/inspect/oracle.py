@@ -24,9 +24,10 @@ def cube(layer: FeedForward, expr: Any, x: Array) -> Array:
 
 
 def sums(layer: FeedForward, x: Array) -> Array:
-    """F ⊙ x + b, (samples, out)."""
+    """scale·(F ⊙ x) + b, (samples, out)."""
     bias = 0.0 if layer.bias is None else layer.bias.detach().double().numpy()
-    return np.nansum(cube(layer, layer.function.expr, x), 2) + bias
+    scale = 1.0 if layer.scale is None else layer.scale.detach().double().numpy()
+    return scale * np.nansum(cube(layer, layer.function.expr, x), 2) + bias
 
 
 def asleep(layer: FeedForward, x: Array) -> tuple[Array, Array]:

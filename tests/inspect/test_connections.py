@@ -140,6 +140,25 @@ def test_each_layer_of_a_network_is_counted_on_its_own_inputs(
     assert not any(part._forward_pre_hooks for part in wrapped.modules())
 
 
+def test_layers_after_a_normalisation_are_counted_on_what_it_gives_in_evaluation_mode():
+    torch.manual_seed(0)
+    first, norm, second = Transfer(4, 5, "F12", scale=True), nn.BatchNorm1d(5), Transfer(5, 3, "F08")
+    module = nn.Sequential(first, norm, nn.Tanh(), nn.Dropout(0.9), second).double()
+    module(torch.randn(50, 4, dtype=torch.float64))
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    x = torch.randn(1, 4, dtype=torch.float64)  # a single sample: no statistics of its own
+    counts = connections(module, x)[1]
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    normal = (torch.from_numpy(oracle.sums(first, x.numpy())) - norm.running_mean) / (
+        norm.running_var + norm.eps
+    ).sqrt()
+    quiet, _ = oracle.asleep(second, np.tanh(normal.detach().numpy()))
+    assert 0 < quiet.sum() < quiet.size
+    assert counts.awake == (~quiet).sum()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+
+
 def test_without_data_only_dead_and_silent_are_counted():
     net = Network(4, [3], 2, "F06")
     with torch.no_grad():

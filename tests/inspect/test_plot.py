@@ -38,6 +38,19 @@ def test_curves_show_the_functions_with_labels():
     assert first.get_color() != second.get_color()
 
 
+def test_curves_and_labels_include_the_scale():
+    layer = Transfer(1, 2, "p*x", scale=True, dtype=torch.float64)
+    assert layer.scale is not None
+    with torch.no_grad():
+        layer.theta["p"].copy_(torch.tensor([[3.0, 1.0]]))
+        layer.scale.copy_(torch.tensor([-0.5, 2.0]))
+    second, first = curves(plot(layer))  # by influence
+    np.testing.assert_allclose(first.get_ydata(), -1.5 * np.asarray(first.get_xdata()))
+    np.testing.assert_allclose(second.get_ydata(), 2 * np.asarray(second.get_xdata()))
+    assert "1.5" in first.get_label()
+    assert first.get_label().startswith("0 ← 0:")
+
+
 def test_by_default_the_most_influential_connections_are_drawn():
     layer = Transfer(9, 5, "p*x", dtype=torch.float64)
     size = layer.matrix("p").detach().abs().numpy()

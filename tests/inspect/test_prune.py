@@ -67,6 +67,36 @@ def test_constant_outputs_of_dead_connections_move_to_the_bias():
     assert prune(silent).bias is None
 
 
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_pruning_keeps_the_scale(function: Any):
+    layer = Transfer(13, 7, function, bias=False, scale=True, dtype=torch.float64)
+    kill(layer)
+    assert layer.scale is not None
+    with torch.no_grad():
+        layer.scale.uniform_(-2, 2)
+    layer.scale.requires_grad_(False)
+    pruned = prune(layer)
+    x = torch.randn(5, 13, dtype=torch.float64)
+    torch.testing.assert_close(pruned(x), layer(x), rtol=1e-12, atol=1e-12)
+    if isinstance(pruned, Partial):
+        assert pruned.scale is not None
+        assert torch.equal(pruned.scale, layer.scale)
+        assert not pruned.scale.requires_grad
+        np.testing.assert_allclose(pruned(x).detach(), oracle.sums(layer, x.numpy()), rtol=1e-11, atol=1e-11)
+
+
+def test_a_normalised_sequence_can_be_pruned_and_saved(tmp_path: Path):
+    layers = [nn.Dropout(0.5), Transfer(5, 6, "F06"), nn.BatchNorm1d(6), nn.GELU(), nn.LayerNorm(6)]
+    module = kill(nn.Sequential(*layers, Transfer(6, 2, "F12")), 0.7)
+    module(torch.randn(30, 5))
+    module.eval()
+    pruned = prune(module)
+    x = torch.randn(9, 5)
+    torch.testing.assert_close(pruned(x), module(x), rtol=1e-5, atol=1e-6)
+    ftnn.save(pruned, tmp_path / "m")
+    assert torch.equal(ftnn.load(tmp_path / "m").eval()(x), pruned(x))
+
+
 def test_a_pruned_network_trains_like_the_original():
     torch.manual_seed(0)
     net = kill(Network(9, [8, 7], 3, "F06", "tanh", dtype=torch.float64), 0.6)

@@ -13,6 +13,7 @@ from ftnn import Mixed
 from ftnn.errors import FtnnError, ShapeError
 from ftnn.inspect import latex, numpy, prune, sympy
 from ftnn.nn import MemoryNetwork, Network, Partial, Transfer
+from ftnn.nn._activations import Activate
 
 NAMES = [name for name in ftnn.catalogue if name != "memory"]
 FUNCTIONS = [
@@ -26,11 +27,18 @@ X = np.random.default_rng(0).normal(size=(5, 3))
 
 
 def with_random_biases(net: nn.Module) -> nn.Module:
-    """`net` in float64, with biases that are not 0."""
+    """`net` in float64, with random biases, scales and statistics."""
     with torch.no_grad():
         for name, parameter in net.named_parameters():
-            if name.endswith("bias"):
+            if name.endswith(("bias", "scale")):
                 parameter.uniform_(-1, 1)
+        for part in net.modules():
+            if isinstance(part, nn.BatchNorm1d | nn.LayerNorm) and part.weight is not None:  # pyright: ignore[reportUnnecessaryComparison]
+                part.weight.uniform_(-1, 1)
+            if isinstance(part, nn.BatchNorm1d) and part.running_mean is not None:
+                part.running_mean.uniform_(-1, 1)
+                assert part.running_var is not None
+                part.running_var.uniform_(0.1, 2)
     return net.double()
 
 
@@ -83,6 +91,18 @@ def test_deep_networks_with_several_outputs_convert(activation: Any):
             nn.Linear(3, 2), nn.Sigmoid(), nn.Dropout(), Transfer(2, 2, "F19"), nn.ReLU()
         ).eval(),
         lambda: nn.Sequential(nn.Flatten(), Network(3, [2], 1, "F08"), nn.Identity(), nn.Tanh()),
+        lambda: Transfer(3, 2, "F10", scale=True),
+        lambda: Partial(3, 2, "F12", [(0, 1), (1, 2)], bias=False, scale=True),
+        lambda: nn.Sequential(
+            *(Transfer(3, 2, "F12", bias=False), nn.BatchNorm1d(2), nn.GELU(), nn.Dropout()),
+            *(nn.Linear(2, 2), nn.BatchNorm1d(2, affine=False), nn.SiLU(), nn.BatchNorm1d(2, 0.1)),
+        ).eval(),
+        lambda: nn.Sequential(nn.BatchNorm1d(3), Transfer(3, 2, "F10"), nn.BatchNorm1d(2)).eval(),
+        lambda: nn.Sequential(Transfer(3, 2, "F16"), nn.LayerNorm(2, 0.2), nn.Linear(2, 1)),
+        lambda: nn.Sequential(nn.LayerNorm(3, elementwise_affine=False), Transfer(3, 2, "F03")),
+        lambda: nn.Sequential(nn.Softsign(), Transfer(3, 2, "F03"), nn.LayerNorm(2, bias=False)),
+        lambda: nn.Sequential(Transfer(3, 2, "F03"), nn.LeakyReLU(0.3), nn.ELU(0.7), nn.GELU("tanh")),
+        lambda: nn.Sequential(Transfer(3, 2, "F03"), Activate("x/(1 + exp(x))"), nn.Sigmoid()),
     ],
 )
 def test_layers_and_sequences_convert(make: Any):
@@ -145,13 +165,42 @@ def test_networks_too_large_to_convert_are_refused_quickly():
         latex(Network(20, [20] * 9, 1, "F04"))
     with pytest.raises(FtnnError, match="the limit is 200,000"):
         numpy(Network(784, [128], 10, "F12"))
+    with pytest.raises(FtnnError, match="the limit is 5,000"):
+        sympy(nn.Sequential(Transfer(9, 9, "F03"), nn.LayerNorm(9)))
+    numpy(nn.Sequential(Transfer(2, 60, "F03"), nn.LayerNorm(60)))  # units share the mean and the variance
     deep = with_random_biases(Network(3, [6] * 4, 2, "F03"))  # too large unless shared parts count once
     with pytest.raises(FtnnError, match="the limit is 5,000"):
         sympy(deep)
     np.testing.assert_allclose(numpy(deep)(X), outputs_of(deep), rtol=1e-11, atol=1e-14)
 
 
+def test_normalisations_are_folded_into_formulas():
+    layer = Transfer(1, 1, "p*sin(q*x + r)", dtype=torch.float64)
+    norm = nn.BatchNorm1d(1, eps=0.0, dtype=torch.float64)
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    with torch.no_grad():
+        for name, value in (("p", 2.0), ("q", 3.0), ("r", 1.0)):
+            layer.theta[name].fill_(value)
+        norm.running_mean.fill_(0.5)
+        norm.running_var.fill_(4)
+        norm.weight.fill_(6)
+        norm.bias.fill_(0.25)
+    assert str(sympy(nn.Sequential(layer, norm))) == "[6*sin(3*x0 + 1) - 1.25]"
+
+
 def test_modules_that_cannot_be_converted_are_refused():
+    for module, message in (
+        (
+            nn.BatchNorm1d(2, track_running_stats=False),
+            "a BatchNorm1d with 2 features after 2 units; .* stat",
+        ),
+        (nn.BatchNorm1d(3), "a BatchNorm1d with 3 features after 2 units"),
+        (nn.LayerNorm(3), "a LayerNorm over 3 units cannot follow 2"),
+        (nn.LayerNorm([1, 2]), r"cannot convert a LayerNorm over \(1, 2\); expected one size"),
+    ):
+        with pytest.raises(FtnnError, match=message):
+            numpy(nn.Sequential(Transfer(2, 2, "F12"), module))
     with pytest.raises(FtnnError, match="cannot convert a Softmax; expected one of Transfer, Partial"):
         sympy(nn.Sequential(Transfer(2, 2, "F12"), nn.Softmax(-1)))
     with pytest.raises(FtnnError, match="Memory layer"):

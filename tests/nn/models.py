@@ -16,7 +16,8 @@ from torch import Tensor, nn
 import ftnn
 from ftnn import Mixed
 from ftnn.errors import ModelFileError
-from ftnn.nn import Memory, MemoryNetwork, Network, Transfer
+from ftnn.nn import Memory, MemoryNetwork, Network, Partial, Transfer
+from ftnn.nn._activations import Activate
 from ftnn.nn._safetensors import digest as _digest
 
 WAVE = ftnn.Function("a*sin(b*x) + c*x*v", init={"b": (0.1, 2 / 3)}, constants={"v": (-1, 0.1)})
@@ -45,7 +46,28 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
             first=nn.Sequential(Transfer(3, 3, "F07")), then=nn.Identity(), last=Network(3, [2], 1, "F01")
         )
     ),
+    "a scale": lambda: Transfer(3, 2, "F10", scale=True),
+    "a partial layer with a scale": lambda: Partial(3, 2, "F10", [(0, 1), (1, 2)], bias=False, scale=True),
+    "a network with scales": lambda: scaled_network(),
+    "normalisations": lambda: nn.Sequential(
+        *(nn.Flatten(0, -2), Transfer(3, 4, "F12", bias=False), nn.BatchNorm1d(4), nn.Tanh()),
+        *(nn.BatchNorm1d(4, 0.1, None, affine=False), nn.BatchNorm1d(4, track_running_stats=False)),
+        *(nn.LayerNorm(4, 0.01), nn.LayerNorm([4], bias=False), nn.LayerNorm(4, elementwise_affine=False)),
+    ),
+    "activations and dropout": lambda: nn.Sequential(
+        *(nn.Linear(3, 3), nn.Dropout(0.0), nn.GELU(), nn.GELU("tanh"), nn.SiLU()),
+        *(nn.LeakyReLU(0.3), nn.ELU(2), nn.Softsign(), Activate("x*logistic(x)"), Activate("tanh")),
+    ),
 }
+
+
+def scaled_network() -> Network:
+    net = Network(3, [4, 5, 2], 2, ["F10", Mixed(["F12", WAVE]), "F03"], "relu")
+    net.hidden[0] = Transfer(3, 4, "F10", backend="reference", scale=True)
+    net.hidden[2] = Partial(5, 2, "F03", [(0, 3), (1, 4)], scale=True)
+    return net
+
+
 each_module = pytest.mark.parametrize("make", MODULES.values(), ids=MODULES.keys())
 
 

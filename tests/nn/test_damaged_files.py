@@ -70,7 +70,8 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
     ftnn.save(layer, path)
     content = path.read_bytes()
     mixed = Mixed(["F12", "F03"], np.zeros((2, 2), int))
-    net = nn.Sequential(Network(3, [2, 2], 2, ["F08", mixed]), nn.Linear(2, 2))
+    net = nn.Sequential(Network(3, [2, 2], 2, ["F08", mixed]), nn.Linear(2, 2), nn.BatchNorm1d(2))
+    net.extend([nn.LayerNorm(2), nn.GELU(), nn.Dropout(0.1), Transfer(2, 2, "F03", scale=True)])
     ftnn.save(net, path)
     return Material(path, content, layer.state_dict(), metadata_of(path)["model"], net.state_dict())
 
@@ -289,6 +290,16 @@ def test_an_inconsistent_description_is_refused(model: Path, change: dict[str, A
         '{"type": "Sequential", "modules": ["ab"]}',
         '{"type": "Linear", "in_features": -3, "out_features": 2, "bias": true}',
         '{"type": "Flatten", "start_dim": "a", "end_dim": 1}',
+        '{"type": "BatchNorm1d"}',
+        '{"type": "LayerNorm", "normalized_shape": 3}',
+        '{"type": "Dropout"}',
+        '{"type": "GELU"}',
+        '{"type": "Activate", "activation": ["tanh"]}',
+        '{"type": "Activate", "activation": "p*x"}',
+        '{"type": "Activate", "activation": "9**9**9**9*x"}',
+        '{"type": "LeakyReLU", "negative_slope": NaN}',
+        '{"type": "ELU", "alpha": 1e999}',
+        '{"type": "ELU", "alpha": true}',
         '{"type": "Network", "in_features": 3, "hidden": 5, "out_features": 2}',
         "1" * 5000,
     ],
@@ -307,6 +318,82 @@ def test_the_backends_of_a_network_are_checked(tmp_path: Path):
     refused(path, "unknown backend ['auto']; expected one of auto, reference, cpu")
     rewrite(path, described | {"backends": []})
     refused(path)
+
+
+NORM = nn.Sequential(nn.BatchNorm1d(3), nn.LayerNorm(3), nn.Dropout(0.1), nn.GELU())
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "message"),
+    [
+        (0, {"num_features": 4}, "has shape (3,), but the description says (4,)"),
+        (0, {"num_features": 10**12}, "has shape"),  # takes no memory
+        (0, {"num_features": True}, "num_features must be a positive integer"),
+        (0, {"eps": math.nan}, "'eps' should be a finite number, at least 0"),
+        (0, {"eps": -1}, "'eps' should be a finite number, at least 0"),
+        (0, {"eps": "1"}, "'eps' should be a finite number"),
+        (0, {"momentum": 1e400}, "'momentum' should be a finite number, at least 0 and at most 1"),
+        (0, {"affine": 1}, "'affine' should be of type bool"),
+        (0, {"affine": False}, "is not in the description"),
+        (0, {"track_running_stats": False}, "is not in the description"),
+        (1, {"normalized_shape": []}, "'normalized_shape' should have at least one size"),
+        (1, {"normalized_shape": [3, 1]}, "has shape (3,), but the description says (3, 1)"),
+        (1, {"normalized_shape": [3.5]}, "normalized_shape must be a positive integer, not 3.5"),
+        (1, {"normalized_shape": [1] * 10_000}, ""),
+        (1, {"bias": None}, "'bias' should be of type bool"),
+        (1, {"eps": None}, "'eps' should be a finite number"),
+        (2, {"p": 1.5}, "'p' should be a finite number, at least 0 and at most 1"),
+        (2, {"p": math.nan}, "'p' should be a finite number"),
+        (3, {"approximate": "exact"}, "'approximate' should be 'none' or 'tanh', not 'exact'"),
+    ],
+)
+def test_an_inconsistent_normalisation_is_refused(
+    tmp_path: Path, place: int, change: dict[str, Any], message: str
+):
+    path = tmp_path / "model"
+    ftnn.save(NORM, path)
+    described = json.loads(metadata_of(path)["model"])
+    described["modules"][place][1] |= change
+    rewrite(path, described)
+    refused(path, "has no model that this version can build", message)
+
+
+def test_the_scales_of_layers_are_checked(tmp_path: Path):
+    path = tmp_path / "net"
+    ftnn.save(Network(3, [2], 2), path)
+    described = json.loads(metadata_of(path)["model"])
+    for scales, message in (
+        ([True], "hidden.0.scale is missing"),
+        ([1], "'scales' should hold true or false, not 1"),
+        ([False, False], ""),
+        (5, ""),
+    ):
+        rewrite(path, described | {"scales": scales})
+        refused(path, message)
+    ftnn.save(Transfer(3, 2, "F12", scale=True), path)
+    described = json.loads(metadata_of(path)["model"])
+    for scale, message in (
+        (False, "scale is not in the description"),
+        ("yes", "'scale' should be of type bool"),
+    ):
+        rewrite(path, described | {"scale": scale})
+        refused(path, message)
+
+
+def test_buffers_of_the_wrong_dtype_are_refused(tmp_path: Path):
+    path = tmp_path / "model"
+    ftnn.save(NORM, path)
+    _, tensors = parts(path)
+    rewrite(path, tensors=tensors | {"0.num_batches_tracked": torch.tensor(1.0)})
+    refused(path, "0.num_batches_tracked is torch.float32, but should be torch.int64")
+    rewrite(path, tensors=tensors | {"0.running_var": torch.ones(3).double()})
+    refused(path, "0 has tensors of different dtypes")
+
+
+def test_files_without_scales_are_described_as_before(tmp_path: Path):
+    for module in (Transfer(3, 2, "F12"), Network(3, [2], 2)):
+        ftnn.save(module, tmp_path / "model")
+        assert "scale" not in metadata_of(tmp_path / "model")["model"]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,8 @@ def test_every_kind_of_module_round_trips_bit_by_bit(
     saved, loaded = module.state_dict(), other.state_dict()
     assert list(loaded) == list(saved)
     for name, tensor in saved.items():
-        assert loaded[name].dtype == tensor.dtype == dtype
+        assert loaded[name].dtype == tensor.dtype
+        assert tensor.dtype == dtype or not tensor.is_floating_point()
         assert loaded[name].shape == tensor.shape
         assert bits(loaded[name]) == bits(tensor)
         assert loaded[name].device.type == "cpu"

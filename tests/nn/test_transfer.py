@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize
 
 import ftnn
 from ftnn.errors import DTypeError, FormulaError, FtnnError, ShapeError
-from ftnn.nn import Transfer
+from ftnn.nn import Partial, Transfer
 
 FEED_FORWARD = [name for name in ftnn.catalogue if name != "memory"]
 
@@ -72,6 +72,66 @@ def test_a_layer_without_bias():
     assert set(layer.state_dict()) == {"theta.p", "theta.q", "theta.r"}
     x = random(4, 3)
     torch.testing.assert_close(layer(x).double(), oracle(layer, x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Transfer(5, 4, "F12", scale=True, dtype=torch.float64),
+        Transfer(5, 4, "F03", bias=False, scale=True, dtype=torch.float64),
+        Partial(5, 4, "F12", [(0, 1), (2, 3), (2, 4)], scale=True, dtype=torch.float64),
+    ],
+)
+def test_a_scale_multiplies_the_sums_before_the_bias(layer: Any):
+    assert layer.scale.tolist() == [1, 1, 1, 1]
+    x = random(7, 5, dtype=torch.float64)
+    with torch.no_grad():
+        if layer.bias is not None:
+            layer.bias.normal_()
+        bias = torch.zeros(4) if layer.bias is None else layer.bias.clone()
+        sums = layer(x) - bias
+        layer.scale.copy_(torch.tensor([0.5, -2.0, 0.0, 3.0]))
+        torch.testing.assert_close(layer(x), sums * layer.scale + bias, rtol=1e-12, atol=1e-12)
+
+    def call(x: Tensor, scale: Tensor) -> Tensor:
+        return torch.func.functional_call(layer, {"scale": scale}, (x,))
+
+    assert torch.autograd.gradcheck(call, (x.requires_grad_(), layer.scale.detach().requires_grad_()))
+    assert "scale=True" in repr(layer)
+    assert "scale" in layer.state_dict()
+    layer.reset_parameters()
+    assert layer.scale.tolist() == [1, 1, 1, 1]
+
+
+def test_without_a_scale_nothing_mentions_it():
+    layer = Transfer(3, 2, "F12")
+    assert layer.scale is None
+    assert "scale" not in repr(layer)
+    assert not any("scale" in name for name in layer.state_dict())
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_a_scale_in_half_precision_is_multiplied_before_rounding(half: torch.dtype):
+    layer = Transfer(5, 4, "F12", scale=True)
+    with torch.no_grad():
+        layer.scale.normal_()  # pyright: ignore[reportOptionalMemberAccess]
+        layer.bias.normal_()  # pyright: ignore[reportOptionalMemberAccess]
+    x = random(7, 5)
+    expected = layer(x).to(half)
+    with torch.autocast("cpu", dtype=half):
+        assert torch.equal(layer(x), expected)
+    with torch.no_grad():
+        for tensor in layer.state_dict().values():
+            tensor.copy_(tensor.to(half))
+        expected = layer(x.to(half).float()).to(half)
+        assert torch.equal(layer.to(half)(x.to(half)), expected)
+
+
+def test_a_layer_with_a_scale_can_be_materialised_from_meta():
+    layer = Transfer(3, 2, "F12", scale=True, device="meta").to_empty(device="cpu")
+    layer.reset_parameters()
+    assert layer.scale is not None
+    assert layer.scale.tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("shape", [(3,), (4, 3), (2, 4, 3), (2, 1, 4, 3), (0, 3), (2, 0, 3)])

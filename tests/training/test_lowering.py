@@ -10,6 +10,7 @@ from torch import nn
 
 import ftnn
 from ftnn.errors import FtnnError
+from ftnn.nn._feed_forward import FeedForward
 from ftnn.training import _engine_choice, fit
 from tests.training.problems import blobs, network
 
@@ -70,11 +71,25 @@ def test_modules_without_a_compiled_form_are_trained_by_torch_and_logged_once(
         for _ in range(2):
             assert fit(net, x, y, epochs=1).engine == "torch"
     assert [record.getMessage() for record in caplog.records] == [
-        "no compiled form for nn.BatchNorm1d; training with PyTorch instead"
+        "no compiled form for nn.Dropout; training with PyTorch instead"
     ]
-    with pytest.raises(FtnnError, match=r"no compiled form for nn\.BatchNorm1d"):
+    with pytest.raises(FtnnError, match=r"no compiled form for nn\.Dropout"):
         fit(net, x, y, epochs=1, engine="compiled")
     assert net.training
+
+
+@pytest.mark.parametrize(
+    "layer", [ftnn.nn.Transfer(5, 3, "F03", scale=True), ftnn.nn.Partial(5, 3, "F03", [(0, 0)], scale=True)]
+)
+def test_layers_with_a_scale_are_trained_by_torch(layer: FeedForward):
+    x, y = blobs(samples=60)
+    module = sequential(layer)
+    with pytest.raises(FtnnError, match="no compiled form for a layer with a scale"):
+        fit(module, x, y, epochs=1, engine="compiled")
+    assert layer.scale is not None
+    before = layer.scale.detach().clone()
+    assert fit(module, x, y, epochs=1).engine == "torch"
+    assert not torch.equal(layer.scale, before)
 
 
 def test_layerwise_training_needs_a_network():

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from ftnn.errors import FtnnError
-from ftnn.formula._expr import INPUT, Expr, number, substitute
+from ftnn.formula._expr import INPUT, Expr, folded, number, substitute
 from ftnn.formula._ranges import finite_interval
 from ftnn.formula._text import to_text
-from ftnn.inspect._expressions import rounded
 from ftnn.inspect._layers import Array, ConnectionList, connection_list, describe
+from ftnn.inspect._stages import rounded
 from ftnn.kernels.eager.evaluation import evaluate
 from ftnn.nn._feed_forward import FeedForward
 
@@ -129,6 +129,8 @@ def _curves(layer: FeedForward, all_connections: ConnectionList, indices: Any, g
     values = {name: value.double() for name, value in all_connections.pick(on_device).items()}
     x = torch.from_numpy(grid)[:, None].to(device)
     (curves,) = evaluate((layer.function.expr,), {INPUT: x, **values})
+    if layer.scale is not None:
+        curves = curves * layer.scale.double()[all_connections.outputs[on_device]]
     return curves.expand(len(grid), len(on_device)).cpu().numpy()
 
 
@@ -191,8 +193,11 @@ def _with_gaps(curve: Array, limits: tuple[float, float] | None) -> Array:
 def _label(layer: FeedForward, all_connections: ConnectionList, index: int) -> str:
     values = {name: float(value) for name, value in all_connections.pick(index).items()}
     numbers = {name: number(rounded(value, 3)) for name, value in values.items() if math.isfinite(value)}
-    formula = _typeset(substitute(layer.function.expr, numbers))
-    return f"{int(all_connections.outputs[index])} ← {int(all_connections.inputs[index])}:  {formula}"
+    expr, output = substitute(layer.function.expr, numbers), int(all_connections.outputs[index])
+    if layer.scale is not None and math.isfinite(scale := float(layer.scale.detach()[output])):
+        expr = folded("mul", number(rounded(scale, 3)), expr)
+    formula = _typeset(expr)
+    return f"{output} ← {int(all_connections.inputs[index])}:  {formula}"
 
 
 def _typeset(expr: Expr) -> str:

@@ -69,6 +69,7 @@ def _pruned(layer: FeedForward, least: float) -> Partial | None:
         function,
         torch.stack([connections.outputs[alive], connections.inputs[alive]], 1),
         bias=layer.bias is not None or bool(offsets.any()),
+        scale=layer.scale is not None,
         device=first.device,
         dtype=first.dtype,
         backend=layer.backend,
@@ -80,6 +81,9 @@ def _pruned(layer: FeedForward, least: float) -> Partial | None:
             matrices[name].copy_(connections.values[name][alive][order])
     for name in new.theta:
         new.theta[name].requires_grad_(layer.theta[name].requires_grad)
+    if new.scale is not None and layer.scale is not None:
+        new.scale.copy_(layer.scale)
+        new.scale.requires_grad_(layer.scale.requires_grad)
     if new.bias is not None:
         old_bias = np.zeros(layer.out_features) if layer.bias is None else layer.bias.double().cpu().numpy()
         new.bias.copy_(torch.from_numpy(old_bias + offsets))
@@ -88,9 +92,10 @@ def _pruned(layer: FeedForward, least: float) -> Partial | None:
 
 
 def _dead_values(layer: FeedForward, connections: ConnectionList, dead: Array) -> Array:
-    """The sum of each output's dead connections, which is the same for any input, (out,) float64."""
+    """What each output's dead connections add to it, the same for any input, (out,) float64."""
     indices = torch.from_numpy(np.flatnonzero(dead)).to(connections.inputs.device)
     parameters = {name: value.double().cpu().numpy() for name, value in connections.pick(indices).items()}
     values = np.broadcast_to(evaluate(layer.function.expr, {INPUT: 0.0, **parameters}), len(indices))
     outputs = connections.outputs[indices].cpu().numpy()
-    return np.bincount(outputs, weights=values, minlength=layer.out_features)
+    sums = np.bincount(outputs, weights=values, minlength=layer.out_features)
+    return sums if layer.scale is None else sums * layer.scale.double().cpu().numpy()

@@ -5,6 +5,7 @@ from ftnn.nn._feed_forward import Transfer as Transfer
 from ftnn.nn._files import load as load
 from ftnn.nn._files import notes_of as notes_of
 from ftnn.nn._files import save as save
+from ftnn.nn._folding import folded as folded
 from ftnn.nn._memory import Memory as Memory
 from ftnn.nn._network import MemoryNetwork as MemoryNetwork
 from ftnn.nn._network import Network as Network

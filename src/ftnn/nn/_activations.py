@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -123,3 +124,28 @@ class Activate(nn.Module):
 
     def extra_repr(self) -> str:
         return repr(self.activation)
+
+
+_MODULES: dict[type[nn.Module], Callable[[Any], str]] = {
+    Activate: lambda module: module.activation,
+    nn.Sigmoid: lambda _: "logistic",
+    nn.ReLU: lambda _: "relu",
+    nn.Tanh: lambda _: "tanh",
+    nn.SiLU: lambda _: "x*logistic(x)",
+    nn.Softsign: lambda _: "x/(1 + abs(x))",
+    nn.GELU: lambda module: _GELU[module.approximate],
+    nn.LeakyReLU: lambda module: f"where(x > 0, x, {float(module.negative_slope)!r}*x)",
+    nn.ELU: lambda module: f"where(x > 0, x, {float(module.alpha)!r}*(exp(min(x, 0)) - 1))",
+}
+_GELU = {
+    "none": "x*(1 + erf(x/sqrt(2)))/2",
+    "tanh": f"x*(1 + tanh({math.sqrt(2 / math.pi)!r}*(x + 0.044715*x**3)))/2",
+}
+MODULES = tuple(_MODULES)
+"""The types of modules that `formula_of` knows."""
+
+
+def formula_of(module: nn.Module) -> str | None:
+    """The activation, by name or as a formula in x, that a module computes; None if it is no activation."""
+    formula = _MODULES.get(type(module))
+    return None if formula is None else formula(module)

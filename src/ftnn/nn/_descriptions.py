@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -13,8 +14,9 @@ from torch import nn
 from ftnn.errors import ModelFileError
 from ftnn.formula import Function, Mixed
 from ftnn.kernels import BACKENDS
-from ftnn.nn._connections import Connections
-from ftnn.nn._feed_forward import Transfer
+from ftnn.nn._activations import Activate
+from ftnn.nn._connections import Connections, size
+from ftnn.nn._feed_forward import FeedForward, Transfer
 from ftnn.nn._memory import Memory
 from ftnn.nn._network import MemoryNetwork, Network
 from ftnn.nn._partial import Partial
@@ -68,6 +70,17 @@ def _fields(description: Any, **kinds: type) -> dict[str, Any]:
     return fields
 
 
+def _number(description: Any, name: str, least: float = -math.inf, most: float = math.inf) -> float:
+    """A finite number in a description, from `least` to `most`."""
+    value = description.get(name)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or not least <= value <= most:
+        limits = "" if least == -math.inf else f", at least {least:g}"
+        limits += "" if most == math.inf else f" and at most {most:g}"
+        raise ModelFileError(f"{name!r} should be a finite number{limits} in {description!s:.200}")
+    return value
+
+
 def _describe_functions(layer: Connections) -> Description:
     described = [{"formula": f.formula, "init": f.init, "constants": f.choices} for f in layer.kinds]
     if layer._mixed is None:
@@ -89,7 +102,14 @@ def _build_functions(description: Any) -> Function | Mixed:
 
 
 def _describe_layer(layer: Connections) -> Description:
-    return {**_describe_linear(layer), "backend": layer.backend, **_describe_functions(layer)}
+    described = {**_describe_linear(layer), "backend": layer.backend, **_describe_functions(layer)}
+    is_scaled = isinstance(layer, FeedForward) and layer.scale is not None
+    return described | ({"scale": True} if is_scaled else {})  # absent in files without any
+
+
+def _feed_forward_arguments(description: Any, **more: type) -> dict[str, Any]:
+    arguments = _layer_arguments(description, **more)
+    return arguments | (_fields(description, scale=bool) if "scale" in description else {})
 
 
 def _layer_arguments(description: Any, **more: type) -> dict[str, Any]:
@@ -105,6 +125,7 @@ def _build_memory(description: Any) -> Memory:
 
 
 def _describe_network(net: Network) -> Description:
+    scales = [layer.scale is not None for layer in net.layers]
     return {
         "in_features": net.in_features,
         "out_features": net.out_features,
@@ -114,6 +135,7 @@ def _describe_network(net: Network) -> Description:
         "backends": [layer.backend for layer in net.layers],
         # The number of connections of each partial layer.
         "connections": [len(layer.inputs) if isinstance(layer, Partial) else None for layer in net.layers],
+        **({"scales": scales} if any(scales) else {}),
     }
 
 
@@ -127,12 +149,19 @@ def _build_network(description: Any) -> Network:
         if backend not in BACKENDS:
             raise ModelFileError(f"unknown backend {backend!r}; expected one of {', '.join(BACKENDS)}")
         layer.backend = backend
-    for number, count in enumerate(description.get("connections") or ()):
-        if count is not None:
-            whole = net.layers[number]
-            function = whole.function if whole._mixed is None else whole._mixed
-            sizes = whole.in_features, whole.out_features
-            net.hidden[number] = Partial(*sizes, function, count, backend=whole.backend)
+    counts = description.get("connections") or [None] * len(net.layers)
+    scales: list[Any] = description.get("scales") or [False] * len(net.layers)
+    for number, (whole, count, scale) in enumerate(zip(net.layers, counts, scales, strict=True)):
+        if not isinstance(scale, bool):
+            raise ModelFileError(f"'scales' should hold true or false, not {scale!r:.80}")
+        if count is None and not scale:
+            continue
+        function = whole.function if whole._mixed is None else whole._mixed
+        sizes, backend = (whole.in_features, whole.out_features), whole.backend
+        if count is None:
+            net.hidden[number] = Transfer(*sizes, function, backend=backend, scale=scale)
+        else:
+            net.hidden[number] = Partial(*sizes, function, count, backend=backend, scale=scale)
     return net
 
 
@@ -167,13 +196,45 @@ def _describe_linear(module: Any) -> Description:
     return {**sizes, "bias": module.bias is not None}
 
 
+def _describe_batch_norm(norm: nn.BatchNorm1d) -> Description:
+    options = {"affine": norm.affine, "track_running_stats": norm.track_running_stats}
+    return {"num_features": norm.num_features, "eps": norm.eps, "momentum": norm.momentum, **options}
+
+
+def _build_batch_norm(description: Any) -> nn.BatchNorm1d:
+    fields = _fields(description, num_features=int, affine=bool, track_running_stats=bool)
+    fields["num_features"] = size("num_features", fields["num_features"])
+    momentum = None if description.get("momentum") is None else _number(description, "momentum", 0, 1)
+    return nn.BatchNorm1d(**fields, eps=_number(description, "eps", 0), momentum=momentum)
+
+
+def _describe_layer_norm(norm: nn.LayerNorm) -> Description:
+    options = {"elementwise_affine": norm.elementwise_affine, "bias": "bias" in norm.state_dict()}
+    return {"normalized_shape": list(norm.normalized_shape), "eps": norm.eps, **options}
+
+
+def _build_layer_norm(description: Any) -> nn.LayerNorm:
+    fields = _fields(description, normalized_shape=list, elementwise_affine=bool, bias=bool)
+    shape = [size("normalized_shape", n) for n in fields.pop("normalized_shape")]
+    if not shape:
+        raise ModelFileError("'normalized_shape' should have at least one size")
+    return nn.LayerNorm(shape, **fields, eps=_number(description, "eps", 0))
+
+
+def _build_gelu(description: Any) -> nn.GELU:
+    approximate = _fields(description, approximate=str)["approximate"]
+    if approximate not in ("none", "tanh"):
+        raise ModelFileError(f"'approximate' should be 'none' or 'tanh', not {approximate!r:.80}")
+    return nn.GELU(approximate)
+
+
 # The modules that a file can hold: how each is described, and how it is built from its description.
 _KINDS: dict[type[nn.Module], tuple[Callable[[Any], Description], Callable[[Any], nn.Module]]] = {
-    Transfer: (_describe_layer, lambda d: Transfer(**_layer_arguments(d))),
+    Transfer: (_describe_layer, lambda d: Transfer(**_feed_forward_arguments(d))),
     Memory: (lambda m: {**_describe_layer(m), "through_time": m.through_time}, _build_memory),
     Partial: (
         lambda m: {**_describe_layer(m), "connections": len(m.inputs)},  # the tensors say which
-        lambda d: Partial(**_layer_arguments(d, connections=int)),
+        lambda d: Partial(**_feed_forward_arguments(d, connections=int)),
     ),
     Network: (_describe_network, _build_network),
     MemoryNetwork: (_describe_memory_network, _build_memory_network),
@@ -186,9 +247,23 @@ _KINDS: dict[type[nn.Module], tuple[Callable[[Any], Description], Callable[[Any]
         lambda m: {"start_dim": m.start_dim, "end_dim": m.end_dim},
         lambda d: nn.Flatten(**_fields(d, start_dim=int, end_dim=int)),
     ),
+    nn.BatchNorm1d: (_describe_batch_norm, _build_batch_norm),
+    nn.LayerNorm: (_describe_layer_norm, _build_layer_norm),
+    nn.Dropout: (lambda m: {"p": m.p}, lambda d: nn.Dropout(_number(d, "p", 0, 1))),
+    Activate: (
+        lambda m: {"activation": m.activation},
+        lambda d: Activate(**_fields(d, activation=str)),
+    ),
+    nn.GELU: (lambda m: {"approximate": m.approximate}, _build_gelu),
+    nn.LeakyReLU: (
+        lambda m: {"negative_slope": m.negative_slope},
+        lambda d: nn.LeakyReLU(_number(d, "negative_slope")),
+    ),
+    nn.ELU: (lambda m: {"alpha": m.alpha}, lambda d: nn.ELU(_number(d, "alpha"))),
+    # Whether they work in place changes no result, so files do not hold it.
     **{
         kind: (lambda m: {}, lambda d, kind=kind: kind())
-        for kind in (nn.Sigmoid, nn.ReLU, nn.Tanh, nn.Identity)
+        for kind in (nn.Sigmoid, nn.ReLU, nn.Tanh, nn.SiLU, nn.Softsign, nn.Identity)
     },
 }
 _BY_NAME = {kind.__name__: build for kind, (_, build) in _KINDS.items()}

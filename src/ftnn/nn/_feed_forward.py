@@ -6,7 +6,7 @@ from abc import abstractmethod
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ftnn.errors import FtnnError
 from ftnn.kernels import Backend, transfer
@@ -15,17 +15,26 @@ from ftnn.nn._precision import precision
 
 
 class FeedForward(Connections):
-    """`F ⊙ x + b`, for whole matrices or lists of connections. Arguments as for `Connections`."""
+    """`scale·(F ⊙ x) + b`, for whole matrices or lists of connections. Arguments as for `Connections`."""
 
-    def __init__(self, *arguments: Any, **options: Any):
+    def __init__(self, *arguments: Any, scale: bool, **options: Any):
         super().__init__(*arguments, **options)
+        self.scale = nn.Parameter(self._first.new_ones(self.out_features)) if scale else None
         if self.function.has_memory:
             raise FtnnError(
                 f"{self.function.formula!r} uses C, the connection's previous output; use ftnn.nn.Memory"
             )
 
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the parameters and constants again; set the bias to 0 and the scale to 1."""
+        super().reset_parameters(generator)
+        scale = self._parameters.get("scale")  # not there yet when the constructor calls this
+        if scale is not None:
+            scale.fill_(1)
+
     def forward(self, x: Tensor) -> Tensor:
-        """`F ⊙ x + b`: (…, in_features) → (…, out_features)."""
+        """`scale·(F ⊙ x) + b`: (…, in_features) → (…, out_features)."""
         own = self._first.dtype
         check_input(self, x, own)
         rows, matrices, bias = x.reshape(-1, self.in_features), self.matrices(), self.bias
@@ -33,6 +42,8 @@ class FeedForward(Connections):
         if dtypes is not None:
             rows, matrices = rows.to(dtypes[0]), [matrix.to(dtypes[0]) for matrix in matrices]
         out = self._sums(rows, matrices)
+        if self.scale is not None:
+            out = out * self.scale
         if bias is not None:
             out = out + bias
         if dtypes is not None:
@@ -42,6 +53,9 @@ class FeedForward(Connections):
     @abstractmethod
     def _sums(self, rows: Tensor, matrices: list[Tensor]) -> Tensor:
         """`F ⊙ x`: (batch, in_features) → (batch, out_features)."""
+
+    def extra_repr(self) -> str:
+        return super().extra_repr() + (", scale=True" if self.scale is not None else "")
 
 
 class Transfer(FeedForward):
@@ -56,9 +70,11 @@ class Transfer(FeedForward):
     - `device`, `dtype`: as for every torch module.
     - `backend`: `"auto"` chooses the fastest accurate path; `"reference"` uses plain torch operations,
         `"cpu"` generated CPU code, and `"triton"` Triton kernels on a GPU, which need `ftnn[triton]`.
+    - `scale`: whether to multiply each sum by a trainable number, which starts at 1: `scale·(F ⊙ x) + b`.
+        [`ftnn.nn.folded`][] adds it where a normalisation cannot be folded into the function's parameters.
 
     Shapes: the input is (…, in_features), the output (…, out_features). `state_dict` has `theta.<name>` and
-    `constants.<name>`, each (in_features, out_features), and `bias`.
+    `constants.<name>`, each (in_features, out_features), and `bias` and `scale`, (out_features,), if present.
 
     With bfloat16 or float16 parameters, and under `torch.autocast`, functions are evaluated and summed in
     float32. The output has the parameters' dtype; under autocast, the dtype that `nn.Linear` would return.
@@ -73,9 +89,17 @@ class Transfer(FeedForward):
         device: Any = None,
         dtype: torch.dtype | None = None,
         backend: Backend = "auto",
+        scale: bool = False,
     ):
         super().__init__(
-            in_features, out_features, function, bias=bias, device=device, dtype=dtype, backend=backend
+            in_features,
+            out_features,
+            function,
+            bias=bias,
+            device=device,
+            dtype=dtype,
+            backend=backend,
+            scale=scale,
         )
 
     def _sums(self, rows: Tensor, matrices: list[Tensor]) -> Tensor:

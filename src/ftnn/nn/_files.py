@@ -28,7 +28,8 @@ def save(module: nn.Module, path: str | os.PathLike[str], notes: Mapping[str, An
 
     **Arguments:**
 
-    - `module`: an ftnn layer or network, or an `nn.Sequential` of these, linear layers and activations.
+    - `module`: an ftnn layer or network, or an `nn.Sequential` of these, linear layers, normalisations
+        (`nn.BatchNorm1d`, `nn.LayerNorm`), activations and dropout.
     - `path`: the file; an existing one is replaced atomically.
     - `notes`: a JSON-compatible mapping to store with the model, such as the meaning of its inputs; see
         `notes_of`.
@@ -107,7 +108,7 @@ def _fit(module: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
         expected, stored = tuple(state[name].shape), tuple(tensors[name].shape)
         if stored != expected:
             raise ModelFileError(f"{name} has shape {stored}, but the description says {expected}")
-        if not state[name].is_floating_point():  # the places of connections
+        if not state[name].is_floating_point():  # the places of connections, and counts of batches
             if tensors[name].dtype != state[name].dtype:
                 raise ModelFileError(f"{name} is {tensors[name].dtype}, but should be {state[name].dtype}")
         elif tensors[name].dtype not in DTYPES:
@@ -119,7 +120,7 @@ def _fit(module: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
             for name, tensor in part.state_dict().items()
             if tensor.is_floating_point()
         }
-        if isinstance(part, Connections | nn.Linear) and len(dtypes) > 1:
+        if isinstance(part, Connections | nn.Linear | nn.BatchNorm1d | nn.LayerNorm) and len(dtypes) > 1:
             raise ModelFileError(f"{prefix or 'the layer'} has tensors of different dtypes: {dtypes}")
     module.load_state_dict(tensors, strict=True, assign=True)
     for prefix, part in module.named_modules():

@@ -22,11 +22,11 @@ class Partial(FeedForward):
     - `function`: the function of every connection, as for [`ftnn.nn.Transfer`][].
     - `connections`: the (output, input) of each, (connections, 2) integers in any order; or only their
         number, if `load_state_dict` will set them.
-    - `bias`, `device`, `dtype`, `backend`: as for [`ftnn.nn.Transfer`][].
+    - `bias`, `device`, `dtype`, `backend`, `scale`: as for [`ftnn.nn.Transfer`][].
 
     Shapes: the input is (…, in_features), the output (…, out_features). `state_dict` has `theta.<name>` and
     `constants.<name>`, each (connections,), ordered by output, then input; `inputs` and `outputs`, the ends
-    of each connection, (connections,) int32; and `bias`.
+    of each connection, (connections,) int32; and, if present, `bias` and `scale`, (out_features,).
     """
 
     inputs: Tensor
@@ -42,6 +42,7 @@ class Partial(FeedForward):
         device: Any = None,
         dtype: torch.dtype | None = None,
         backend: Backend = "auto",
+        scale: bool = False,
     ):
         in_features, pairs = size("in_features", in_features), _pairs(connections)
         order = (pairs[:, 0] * in_features + pairs[:, 1]).argsort()
@@ -53,6 +54,7 @@ class Partial(FeedForward):
             device=device,
             dtype=dtype,
             backend=backend,
+            scale=scale,
             places=(pairs[order, 1], pairs[order, 0]),
         )
         self._checked: tuple[Tensor, Tensor, tuple[int, int], Tensor] | None = None
@@ -109,7 +111,7 @@ class Partial(FeedForward):
 
     def _sums(self, rows: Tensor, matrices: list[Tensor]) -> Tensor:
         if is_traced():
-            places = (self.inputs, self.outputs)
+            places = (self.inputs, self.outputs.long())  # ONNX scatters by int64 only
             return traced_transfer(self.function, rows, matrices, *places, self.out_features)
         return transfer(self.function, rows, matrices, self.backend, Lists(self.inputs, self.check()))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from ftnn.kernels import program_of, signature
 from ftnn.kernels.program import Program
 from ftnn.nn import Memory, MemoryNetwork, Network, Partial, Transfer
-from ftnn.nn._activations import Activate, activation_formula
+from ftnn.nn._activations import MODULES, activation_formula, formula_of
 from ftnn.training._problem import Array
 from ftnn.training.compiled.buffers import LINEAR, Layer, Normalisation, Shape
 
@@ -204,12 +203,18 @@ def _parts(module: nn.Module) -> list[Part]:
 
 @lowers(Transfer, Memory)
 def _whole(layer: Transfer | Memory) -> list[Part]:
-    return [LoweredLayer(layer, _Whole(layer))]
+    return [LoweredLayer(_unscaled(layer), _Whole(layer))]
 
 
 @lowers(Partial)
 def _partial(layer: Partial) -> list[Part]:
-    return [LoweredLayer(layer, _Masked(layer))]
+    return [LoweredLayer(_unscaled(layer), _Masked(layer))]
+
+
+def _unscaled(layer: Any) -> Any:
+    if getattr(layer, "scale", None) is not None:
+        raise NoCompiledFormError("a layer with a scale")
+    return layer
 
 
 @lowers(nn.Linear)
@@ -235,9 +240,11 @@ def _memory_network(net: MemoryNetwork) -> list[Part]:
     return [*_parts(net.memory), net.activation, *_parts(net.output)]
 
 
-@lowers(Activate)
-def _activate(module: Activate) -> list[Part]:
-    return [module.activation]
+@lowers(*MODULES)
+def _activation(module: nn.Module) -> list[Part]:
+    formula = formula_of(module)
+    assert formula is not None
+    return [formula]
 
 
 @lowers(nn.BatchNorm1d)
@@ -250,34 +257,3 @@ def _batch_norm(module: nn.BatchNorm1d) -> list[Part]:
 @lowers(nn.Identity, nn.Flatten)
 def _nothing(_: nn.Module) -> list[Part]:
     return []
-
-
-_FORMULAS: dict[type[nn.Module], str] = {
-    nn.Sigmoid: "logistic",
-    nn.ReLU: "relu",
-    nn.Tanh: "tanh",
-    nn.SiLU: "x*logistic(x)",
-    nn.Softsign: "x/(1 + abs(x))",
-}
-
-
-@lowers(*_FORMULAS)
-def _named(module: nn.Module) -> list[Part]:
-    return [_FORMULAS[type(module)]]
-
-
-@lowers(nn.GELU)
-def _gelu(module: nn.GELU) -> list[Part]:
-    if module.approximate == "none":
-        return ["x*(1 + erf(x/sqrt(2)))/2"]
-    return [f"x*(1 + tanh({math.sqrt(2 / math.pi)!r}*(x + 0.044715*x**3)))/2"]
-
-
-@lowers(nn.LeakyReLU)
-def _leaky_relu(module: nn.LeakyReLU) -> list[Part]:
-    return [f"where(x > 0, x, {float(module.negative_slope)!r}*x)"]
-
-
-@lowers(nn.ELU)
-def _elu(module: nn.ELU) -> list[Part]:
-    return [f"where(x > 0, x, {float(module.alpha)!r}*(exp(min(x, 0)) - 1))"]
