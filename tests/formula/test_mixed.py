@@ -117,8 +117,8 @@ def test_an_invalid_kind_is_refused():
 
 
 def test_the_repr_of_mixed_shows_kinds_and_assignment():
-    assert repr(Mixed(["F01"], "rows")) == "Mixed([Function('p**2*x')], assign='rows')"
-    assert repr(Mixed(["F01"], [[0]])) == "Mixed([Function('p**2*x')], assign=<(1, 1) array>)"
+    assert repr(Mixed(["p**2*x"], "rows")) == "Mixed([Function('p**2*x')], assign='rows')"
+    assert repr(Mixed(["p**2*x"], [[0]])) == "Mixed([Function('p**2*x')], assign=<(1, 1) array>)"
 
 
 def test_memory_functions_can_be_mixed():

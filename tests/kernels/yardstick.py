@@ -53,7 +53,8 @@ def case(
     x = normal(batch, inputs)
     x[torch.rand(batch, inputs, generator=random) >= density] = 0
     matrices: list[Tensor] = []
-    for low, high in function.init.values():
+    for name in function.parameters:
+        low, high = function.init.get(name, (-0.1, 0.1))
         matrices.append(torch.rand(inputs, outputs, generator=random, dtype=dtype) * (high - low) + low)
     for values in function.choices.values():
         picks = torch.randint(len(values), (inputs, outputs), generator=random)

@@ -48,8 +48,8 @@ def test_a_name_and_an_equal_function_give_the_same_layer():
     functions = [
         "F12",
         ftnn.catalogue["F12"],
-        ftnn.Function("p*sin(q*x + r)", init={"q": wide, "r": wide}),
-        ftnn.Function("sin(r + x*q)*p", init={"r": wide, "q": wide}),  # equal: only the order differs
+        ftnn.Function("p*sin(q*x + r)", init={"p": (-0.1, 0.1), "q": wide, "r": wide}),
+        ftnn.Function("sin(r + x*q)*p", init={"r": wide, "p": (-0.1, 0.1), "q": wide}),  # in another order
     ]
     layers = [Transfer(3, 2, function) for function in functions]
     for layer in layers:
@@ -61,9 +61,13 @@ def test_a_name_and_an_equal_function_give_the_same_layer():
         assert torch.equal(layer.matrix("q"), layers[0].matrix("q"))
 
 
-def test_the_default_initial_range_is_the_papers():
-    layer = Transfer(100, 100, "p*sin(q*x + r)")
-    assert 0.099 < layer.matrix("q").abs().max() <= 0.1
+def test_parameters_without_a_range_are_drawn_from_a_chosen_one_and_others_from_their_own():
+    layer = Transfer(100, 100, ftnn.Function("p*sin(q*x + r)", init={"q": (-3, 3)}))
+    assert layer.ranges["q"] == (-3, 3)
+    for name, (low, high) in layer.ranges.items():
+        assert low < high
+        assert 0.99 * high < layer.matrix(name).max() <= high
+        assert low <= layer.matrix(name).min() < 0.99 * low
 
 
 def test_a_layer_without_bias():

@@ -36,7 +36,7 @@ from ftnn.errors import FormulaError
 from ftnn.formula._amplitudes import amplitudes
 from ftnn.formula._catalogue import with_paper_ranges
 from ftnn.formula._derive import lower
-from ftnn.formula._expr import INPUT
+from ftnn.formula._expr import INPUT, Call, Expr, postorder
 from ftnn.formula._function import Function
 from ftnn.formula._numpy import Array, run, schedule
 from ftnn.formula._parse import error_in
@@ -49,11 +49,15 @@ STEP = 0.25, 2.0
 AWAKE = 0.15
 """The least share of the connections that carries the signal (the participation ratio of their variances; 0.56
 for a weight, whose size varies)."""
-WIDTHS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 6.0, 12.0)
-"""Widths to try, in units of the inputs' scale or its inverse."""
-DRAWS, POINTS = 96, 48
+POWERS = range(-4, 5)
+"""Widths to try, as powers of 2. Other scales of the inputs than 1 widen the range on both sides."""
+DRAWS, POINTS = 64, 32
 """Random connections, and inputs at which each is evaluated."""
-MOST = 800
+MAX_OPERATIONS = 500
+"""Functions with more operations in their value and slopes start in the paper's ranges: trials take too long."""
+MANY = 6
+"""The most parameters that may have different widths."""
+MOST = 200
 """The most combinations of widths to try at once."""
 
 
@@ -107,9 +111,7 @@ class Balance:
     """The standard deviation of a unit's sum."""
 
 
-def balanced(
-    function: Function, in_features: int, inputs: Inputs | None = None, layers: int = 1
-) -> Balance:
+def balanced(function: Function, in_features: int, inputs: Inputs | None = None, layers: int = 1) -> Balance:
     """Initial ranges for a layer: the given ones, and balanced ones for the other parameters.
 
     **Arguments:**
@@ -128,6 +130,18 @@ def balanced(
         return _balanced(function, in_features, Inputs.of(np.abs(Inputs.normal().array)), layers)
 
 
+def scaled_ranges(function: Function, ranges: Mapping[str, Range], factor: float) -> dict[str, Range]:
+    """Ranges that multiply the function by `factor`; the same if its amplitudes are given, or it has none."""
+    exponents = amplitudes(function)
+    if not set(exponents).isdisjoint(function.init):
+        exponents = {}
+    powers = {name: factor ** exponents.get(name, 0.0) for name in ranges}
+    return {
+        name: (_rounded(low * powers[name]), _rounded(high * powers[name]))
+        for name, (low, high) in ranges.items()
+    }
+
+
 def initial_ranges(function: Function) -> Mapping[str, Range]:
     """Typical ranges: balanced ones for a layer of 100 inputs or, if nothing is finite, the paper's ±0.1."""
     try:
@@ -140,8 +154,12 @@ def initial_ranges(function: Function) -> Mapping[str, Range]:
 def _balanced(function: Function, in_features: int, inputs: Inputs, layers: int) -> Balance:
     if function.has_memory:
         return Balance(with_paper_ranges(function).init, *[math.nan] * 4)
+    if len(function.init) == len(function.parameters) or operations(*_needed(function)) > MAX_OPERATIONS:
+        return Balance(with_paper_ranges(function).init, *[math.nan] * 4)
     rule = _Rule(function, in_features, inputs, layers)
     best = rule.best()
+    if best is None and rule.is_finite:  # and the same for all inputs
+        return Balance(with_paper_ranges(function).init, *[math.nan] * 4)
     if best is None:
         low, high = min(inputs.values), max(inputs.values)
         raise error_in(
@@ -187,11 +205,12 @@ class _Rule:
         if set(self.amplitudes) != set(amplitudes(function)):  # some are given: none can be scaled
             self.amplitudes = {}
         self._x, self._scale = inputs.array, inputs.scale
+        self.is_finite = False
+        """Whether the function was finite in any trial."""
         self._units = _evenly_spread(function.parameters, DRAWS)
         random = np.random.default_rng(0)
         self._fixed = {k: random.choice(np.asarray(v), (DRAWS, 1)) for k, v in function.choices.items()}
-        exprs = (function.expr, *(function.slope(name) for name in (INPUT, *self.free)))
-        self._roots = [lower(expr, "numpy") for expr in exprs]
+        self._roots = [lower(expr, "numpy") for expr in _needed(function)]
         self._schedule = schedule(*self._roots)
         # Zero and far inputs, after the usual ones.
         far = np.linspace(1, FAR, 6) * float(np.sqrt(np.mean(self._x**2)))
@@ -203,7 +222,8 @@ class _Rule:
         # The first amplitude has width 1: only the others' relative widths change the function's shape.
         first = next(iter(self.amplitudes), None)
         searched = [name for name in self.free if name != first]
-        widths = sorted({width * unit for width in WIDTHS for unit in (1.0, self._scale, 1 / self._scale)})
+        more = abs(round(math.log2(self._scale)))
+        widths = [2.0**power for power in range(POWERS.start - more, POWERS.stop + more)]
         symmetric = [(-width, width) for width in widths]
         start: dict[str, Range] = {} if first is None else {first: (-1.0, 1.0)}
         best = self._search(start, searched, symmetric)
@@ -211,19 +231,27 @@ class _Rule:
             positive = [(width / 2, width) for width in widths]
             best = _better(best, self._search(start, searched, [*symmetric, *positive]))
         if best is not None and self.amplitudes:  # such as rect(p): half of all connections would be dead
-            flipped = {name: (0.0, high) for name, (_, high) in best.ranges.items() if name in self.amplitudes}
+            flipped = {
+                name: (0.0, high) for name, (_, high) in best.ranges.items() if name in self.amplitudes
+            }
             positive_trial = self._trial({**best.ranges, **flipped})
-            if positive_trial is not None and positive_trial.awake > 1.5 * best.awake and self._half_dead(best):
+            if (
+                positive_trial is not None
+                and positive_trial.awake > 1.5 * best.awake
+                and self._half_dead(best)
+            ):
                 best = positive_trial
         return best
 
-    def _search(self, start: dict[str, Range], names: Sequence[str], options: Sequence[Range]) -> _Trial | None:
+    def _search(
+        self, start: dict[str, Range], names: Sequence[str], options: Sequence[Range]
+    ) -> _Trial | None:
         """The best combination of options: of all, or, if these are too many, name by name."""
         if len(options) ** len(names) <= MOST:
             combinations = itertools.product(options, repeat=len(names))
             return self._best_of({**start, **dict(zip(names, each, strict=True))} for each in combinations)
         best = self._best_of({**start, **dict.fromkeys(names, option)} for option in options)
-        for _ in range(3):
+        for _ in range(3 if len(names) <= MANY else 0):
             for name in names:
                 ranges = start | dict.fromkeys(names, options[0]) if best is None else best.ranges
                 best = _better(best, self._best_of({**ranges, name: option} for option in options))
@@ -248,6 +276,7 @@ class _Rule:
         y, by_x, *by_parameters = (array[:, :count] for array in (values, *slopes))
         if not all(np.isfinite(array).all() for array in (y, by_x, *by_parameters)):
             return None
+        self.is_finite = True
         variances = y.var(1)
         variance = float(variances.mean())
         if not 1e-100 < variance < 1e100:
@@ -284,12 +313,20 @@ class _Rule:
     def scaled(self, trial: _Trial) -> Balance:
         """The ranges of a trial, with amplitudes that give the sum over all inputs variance 1."""
         deviation = math.sqrt(trial.variance * self.in_features)
-        ranges, free = dict(trial.ranges), bool(self.amplitudes)
-        for name, exponent in self.amplitudes.items():
-            ranges[name] = tuple(bound * deviation**-exponent for bound in trial.ranges[name])
-        rounded = {name: (_rounded(low), _rounded(high)) for name, (low, high) in ranges.items()}
-        every = {name: {**self.function.init, **rounded}[name] for name in self.function.parameters}
-        return Balance(every, trial.gain, trial.tail, trial.awake, 1.0 if free else deviation)
+        every = {name: {**self.function.init, **trial.ranges}[name] for name in self.function.parameters}
+        ranges = scaled_ranges(self.function, every, 1 / deviation)
+        deviation = 1.0 if self.amplitudes else deviation
+        return Balance(ranges, trial.gain, trial.tail, trial.awake, deviation)
+
+
+def _needed(function: Function) -> list[Expr]:
+    """F and its slopes by x and the parameters whose ranges are free."""
+    free = [name for name in function.parameters if name not in function.init]
+    return [function.expr, *(function.slope(name) for name in (INPUT, *free))]
+
+
+def operations(*roots: Expr) -> int:
+    return sum(isinstance(part, Call) for part in postorder(*roots))
 
 
 def _better(one: _Trial | None, other: _Trial | None) -> _Trial | None:
@@ -299,7 +336,7 @@ def _better(one: _Trial | None, other: _Trial | None) -> _Trial | None:
 
 
 def _rounded(bound: float) -> float:
-    return float(f"{bound:.4g}")
+    return float(f"{bound:.6g}")
 
 
 def _evenly_spread(names: Sequence[str], count: int) -> dict[str, Array]:
@@ -311,4 +348,4 @@ def _evenly_spread(names: Sequence[str], count: int) -> dict[str, Array]:
     for _ in range(60):
         ratio = (1 + ratio) ** (1 / (len(names) + 1))
     steps = np.arange(1, count + 1)[:, None]
-    return {name: (0.5 + steps * ratio ** -(n + 1)) % 1 for n, name in enumerate(names)}
+    return {name: np.mod(0.5 + steps * ratio ** -(n + 1.0), 1.0) for n, name in enumerate(names)}

@@ -108,7 +108,6 @@ class Explanation:
             fate = "can revive: its parameters still move" if self.can_revive else "then never moves again"
             yield "can die", f"at {self.can_die} it is zero for every input, and {fate}"
 
-
     def _reason(self) -> str:
         if self.function.has_memory:
             return "as in the paper"

@@ -215,7 +215,8 @@ class Function:
 
     @cached_property
     def _identity(self) -> tuple[object, ...]:
-        return canonical(self.expr), frozenset(self._choices.items()), frozenset(self.init.items())
+        names = frozenset(self.parameters)  # an expression loses those that fold away
+        return canonical(self.expr), names, frozenset(self._choices.items()), frozenset(self.init.items())
 
     def __eq__(self, other: object) -> bool:
         return self._identity == other._identity if isinstance(other, Function) else NotImplemented

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -72,6 +73,8 @@ class Connections(nn.Module):
         self.bias = nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
         self._ranges: tuple[Mapping[str, Range], ...] = ()
         """The initial ranges of each kind's parameters; empty until they are chosen."""
+        self._drawn: int | None = None
+        """The fingerprint of the parameters when they were drawn."""
         self.reset_parameters()
 
     @property
@@ -105,6 +108,22 @@ class Connections(nn.Module):
                 _fill(self.constants[name], kind, values, _chosen, generator)
         if self.bias is not None:
             self.bias.zero_()
+        self._drawn = self._fingerprint()
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether the parameters are still the ones drawn at random: not trained, loaded or set."""
+        return self._drawn is not None and self._drawn == self._fingerprint()
+
+    def _fingerprint(self) -> int | None:
+        """Identifies the values of all trainable parameters, in any floating-point dtype of enough digits."""
+        tensors = [*self.theta.tensors(), *([] if self.bias is None else [self.bias])]
+        if any(tensor.is_meta for tensor in tensors):
+            return None
+        total = 0
+        for tensor in tensors:
+            total = zlib.crc32(tensor.detach().float().cpu().numpy().tobytes(), total)
+        return total
 
     def _reset_kinds(self, generator: torch.Generator | None) -> Tensor | None:
         """The kind of every entry, (in, out); None if there is only one."""

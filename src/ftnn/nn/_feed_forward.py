@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ftnn.errors import FtnnError
+from ftnn.formula import Function
+from ftnn.formula._balance import Inputs, scaled_ranges
 from ftnn.kernels import Backend, transfer
 from ftnn.nn._connections import AnyFunction, Connections, check_input
 from ftnn.nn._precision import precision
+
+SAMPLES = 1000
+"""The most samples that calibration looks at."""
 
 
 class FeedForward(Connections):
@@ -49,6 +55,41 @@ class FeedForward(Connections):
         if dtypes is not None:
             out = out.to(dtypes[1])
         return out.reshape(*x.shape[:-1], self.out_features)
+
+    @torch.no_grad()
+    def calibrate(self, x: Tensor, generator: torch.Generator | None = None, *, layers: int = 1) -> None:
+        """Choose initial ranges for these inputs, and draw all parameters again.
+
+        Ranges that the function gives are kept; the others are chosen as balanced ranges (see the guide to
+        initial ranges), and amplitudes are scaled until the sums have variance 1 over these inputs. The bias
+        starts where it centres the sums on 0.
+
+        **Arguments:**
+
+        - `x`: typical inputs, (…, in_features); the first 1,000 samples are used.
+        - `generator`: for the random numbers.
+        - `layers`: how many such layers follow each other in the network.
+        """
+        check_input(self, x, self._first.dtype)
+        self._calibrate(x.detach().reshape(-1, self.in_features)[:SAMPLES], self.kinds, generator, layers)
+
+    def _calibrate(
+        self, x: Tensor, kinds: Sequence[Function], generator: torch.Generator | None, layers: int
+    ) -> None:
+        """`calibrate`, for the layer's own kinds or the same with other ranges."""
+        self._choose_ranges(kinds, Inputs.of(x.double().cpu().numpy()), layers)
+        self.reset_parameters(generator)
+        deviation = float(self(x).double().var(0, correction=0).mean().sqrt())
+        if not 0 < deviation < float("inf"):
+            return
+        self._ranges = tuple(
+            scaled_ranges(kind, ranges, 1 / deviation)
+            for kind, ranges in zip(kinds, self._ranges, strict=True)
+        )
+        self.reset_parameters(generator)
+        if self.bias is not None:
+            self.bias.copy_(-self(x).double().mean(0))
+            self._drawn = self._fingerprint()
 
     @abstractmethod
     def _sums(self, rows: Tensor, matrices: list[Tensor]) -> Tensor:

@@ -10,14 +10,21 @@ from torch import Tensor, nn
 
 from ftnn.errors import ShapeError
 from ftnn.formula import Function, Mixed
+from ftnn.formula._balance import Inputs
 from ftnn.kernels import Backend
-from ftnn.nn._activations import activations_for, torch_activation
+from ftnn.nn._activations import activation_formula, activations_for, torch_activation
 from ftnn.nn._connections import AnyFunction, check_input, size
-from ftnn.nn._feed_forward import FeedForward, Transfer
+from ftnn.nn._feed_forward import SAMPLES, FeedForward, Transfer
 from ftnn.nn._memory import Memory
 
 OUTPUT_RANGE = 0.1
 """The linear layer's weights are initially uniform in ± this."""
+
+
+def inputs_through(activation: str) -> Inputs:
+    """What a layer receives from units whose sums are unit normal."""
+    sums = torch.tensor(Inputs.normal().values, dtype=torch.float64, device="cpu")
+    return Inputs.of(activation_formula(activation)(sums).numpy())
 
 
 class Network(nn.Module):
@@ -68,10 +75,15 @@ class Network(nn.Module):
         self.out_features = size("out_features", out_features)
         self.activation = activation if isinstance(activation, str) else self.activations
         sizes = [self.in_features, *widths]
-        self.hidden = nn.ModuleList(
-            Transfer(n, m, f, device=device, dtype=dtype, backend=backend)
-            for n, m, f in zip(sizes, widths, functions, strict=False)
-        )
+        self.hidden = nn.ModuleList()
+        for number, (n, m, f) in enumerate(zip(sizes, widths, functions, strict=False)):
+            with torch.device("meta"):  # draw parameters only when it is known where from
+                layer = Transfer(n, m, f, dtype=dtype, backend=backend)
+            inputs = None if number == 0 else inputs_through(self.activations[number - 1])
+            layer._choose_ranges(layer.kinds, inputs, len(widths))
+            layer.to_empty(device=torch.get_default_device() if device is None else device)
+            layer.reset_parameters()
+            self.hidden.append(layer)
         self.output = nn.Linear(sizes[-1], self.out_features, device=device, dtype=dtype)
         self.reset_output()
 
@@ -79,6 +91,23 @@ class Network(nn.Module):
     def layers(self) -> tuple[FeedForward, ...]:
         """The hidden layers."""
         return tuple(layer for layer in self.hidden if isinstance(layer, FeedForward))
+
+    @torch.no_grad()
+    def calibrate(self, x: Tensor, generator: torch.Generator | None = None) -> None:
+        """Choose initial ranges for these inputs, layer by layer, and draw all parameters again.
+
+        Ranges that functions give are kept. See [`ftnn.nn.Transfer.calibrate`][].
+
+        **Arguments:**
+
+        - `x`: typical inputs, (…, in_features); the first 1,000 samples are used.
+        """
+        check_input(self, x, self.output.weight.dtype)
+        x = x.detach().reshape(-1, self.in_features)[:SAMPLES]
+        for layer, activate in zip(self.layers, self._activate, strict=True):
+            layer.calibrate(x, generator, layers=len(self.layers))
+            x = activate(layer(x))
+        self.reset_output(generator)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw all parameters again, from the first layer to the last."""

@@ -81,7 +81,7 @@ class Oracle:
     def _drawn(self, function: Function, name: str, n: int, m: int) -> Array:
         if name in function.constants:
             return self.random.choice(function.choices[name], (n, m))
-        low, high = (-0.5, 0.5) if function is LINEAR.function else function.init[name]
+        low, high = (-0.5, 0.5) if function is LINEAR.function else function.init.get(name, (-0.1, 0.1))
         return self.random.uniform(low, high, (n, m))
 
     @property

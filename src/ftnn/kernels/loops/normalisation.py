@@ -111,7 +111,9 @@ def normalised_error(target: Target, update: Update | None, *, alone: bool) -> s
     tables = k.pointer(A.bias), k.pointer(A.scale)
     gradients = k.pointer(A.bias_gradient), k.pointer(A.scale_gradient)
     updating = Updating(k, update, k.pointer(A.scalars)) if update else None
-    states = [k.pointers(place, len(update.state)) for place in (A.bias_states, A.scale_states)] if update else []
+    states = (
+        [k.pointers(place, len(update.state)) for place in (A.bias_states, A.scale_states)] if update else []
+    )
     count = v.splat(k.builder.sitofp(samples, v.scalar))
 
     def each_vector(vec: ir.Value, _: list[ir.Value]) -> None:
