@@ -294,7 +294,8 @@ CASES: dict[str, tuple[Callable[[], nn.Module], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_both_engines_make_the_same_steps(name: str, weighted: bool):
     make_module, more = CASES[name]
-    settings = Settings(**{"batch_size": 12, "learning_rate": 0.02, **more})
+    arguments: dict[str, Any] = {"batch_size": 12, "learning_rate": 0.02, **more}
+    settings = Settings(**arguments)
     x, y = blobs(samples=600 if name == "whole batch" else 97)
     weights = np.random.default_rng(0).random(len(x)) if weighted else None
     problem = make_problem(x, y, inputs=5, outputs=3, dtype="float64", loss=None, weights=weights)
@@ -384,11 +385,14 @@ def test_a_run_that_fails_keeps_the_network_of_its_last_good_epoch(engine: Any):
     def keep(epoch: Epoch, net: nn.Module) -> None:
         states.append(copy.deepcopy(net.state_dict()))
 
+    def rate(done: float) -> float:
+        return 1e-9 if done < 0.1 else 1.0
+
     net = network("F05", (7, 6))
     states.append(copy.deepcopy(net.state_dict()))
     wild: dict[str, Any] = {
         "optimizer": "sgd", "clip": None, "clip_norm": np.inf, "engine": engine, "callbacks": [keep],
-        "batch_size": 16, "epochs": 40, "schedule": lambda done: 1e-9 if done < 0.1 else 1.0,
+        "batch_size": 16, "epochs": 40, "schedule": rate,
     }  # fmt: skip
     history = fit(net, X, Y, learning_rate=1e6, **wild)
     assert history.failed is not None
@@ -397,7 +401,8 @@ def test_a_run_that_fails_keeps_the_network_of_its_last_good_epoch(engine: Any):
     for key, tensor in net.state_dict().items():
         assert torch.equal(tensor, states[-1][key])
     untouched = network("F05", (7, 6))
-    history = fit(untouched, X, Y, learning_rate=1e6, **{**wild, "schedule": "constant"})
+    wild["schedule"] = "constant"
+    history = fit(untouched, X, Y, learning_rate=1e6, **wild)
     assert not history.epochs
     assert all(torch.equal(tensor, states[0][key]) for key, tensor in untouched.state_dict().items())
 
