@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, get_args, get_type_hints
@@ -12,6 +13,7 @@ import typer
 
 from ftnn import FTNNClassifier, FTNNRegressor
 from ftnn.cli._train import train
+from ftnn.errors import FtnnError
 from ftnn.estimators import Estimator
 from ftnn.training import RULES, Settings, fit, fit_sequence
 from ftnn.training._settings import DESCRIPTIONS
@@ -91,12 +93,28 @@ def test_the_papers_settings_are_chosen_by_gamma_and_the_direct_ones_without():
     assert (direct.solver, direct.epochs, direct.batch_size) == ("direct", (10, 10), 64)
     assert direct.optimizer == RULES["adam"]
     assert direct.schedule == "one-cycle"
-    assert (direct.rate, direct.gamma) == (1e-3, None)
+    assert (direct.rate, direct.gamma) == (1e-2, None)
+    assert (papers.clip_norm, papers.normalise) == (None, False)
+    assert (direct.clip_norm, direct.normalise) == (1.0, True)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [item for item in DEFAULTS.items() if item[1] is not None or item[0] == "clip_norm"]
-)
+def test_an_infinite_clip_norm_is_no_limit():
+    assert Settings(clip_norm=0.5).largest_norm == 0.5
+    assert Settings(clip_norm=math.inf).largest_norm is None
+    assert "clip_norm" not in Settings(clip_norm=math.inf).describe()
+
+
+def test_only_the_direct_solver_normalises():
+    assert Settings().describe()["normalise"] is True
+    assert "normalise" not in Settings(normalise=False).describe()
+    assert "normalise" not in Settings(gamma=-2).describe()
+    with pytest.raises(FtnnError, match="normalise=True is for the direct solver, not for solver='joint'"):
+        Settings(solver="joint", normalise=True)
+    with pytest.raises(FtnnError, match="normalise='yes' must be True or False"):
+        Settings(normalise="yes")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(("name", "value"), [item for item in DEFAULTS.items() if item[1] is not None])
 def test_defaults_pass_their_checks_unchanged(name: str, value: Any):
     checked = getattr(Settings(), name)
     assert (checked, type(checked)) == (value, type(value))

@@ -52,6 +52,18 @@ def test_only_complete_networks_are_remembered_as_the_best():
     assert all(torch.equal(net.state_dict()[name], tensor) for name, tensor in states[2].items())
 
 
+@pytest.mark.parametrize("has_scale", [False, True])
+def test_the_best_network_is_restored_with_or_without_scales(has_scale: bool):
+    net = ftnn.nn.Network(2, [3], 2, "F10")
+    stopping = Stopping(lambda epoch: epoch.test_accuracy or 0, tol=0, patience=9, keep_best=True)
+    for accuracy, scaled in ((90, has_scale), (50, not has_scale)):
+        net.layers[0].scale = torch.nn.Parameter(torch.full((3,), accuracy / 10)) if scaled else None
+        stopping(epoch_of(1.0, accuracy, stage="direct", layer=0), net)
+    stopping.restore_best(net)
+    scale = net.layers[0].scale
+    assert (scale is not None and scale.tolist() == [9.0] * 3) if has_scale else scale is None
+
+
 @pytest.mark.parametrize("solver", ["layerwise", "joint"])
 @pytest.mark.parametrize("sizes", [(20,), (10, 10)])
 def test_early_stopping_restores_the_best_validated_parameters(solver: Any, sizes: Any):

@@ -74,7 +74,7 @@ def train(
         str | None, typer.Option(help=DESCRIPTIONS["optimizer"] + " Default: adam; layerwise and joint: sgd.")
     ] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(help=DESCRIPTIONS["learning_rate"] + " Default: 0.001 for direct.")
+        float | None, typer.Option(help=DESCRIPTIONS["learning_rate"] + " Default: 0.01 for direct.")
     ] = None,
     schedule: Annotated[
         str | None,
@@ -82,6 +82,9 @@ def train(
             help=DESCRIPTIONS["schedule"]
             + " Default: one-cycle; joint and layerwise: constant, but halving for fine-tuning."
         ),
+    ] = None,
+    normalise: Annotated[
+        bool | None, typer.Option(help=DESCRIPTIONS["normalise"] + " Default: yes for direct.")
     ] = None,
     engine: Annotated[
         str, typer.Option(help="compiled (CPU only), torch, or auto: compiled where possible.")
@@ -113,6 +116,7 @@ def train(
         "optimizer": optimizer,
         "learning_rate": learning_rate,
         "schedule": schedule,
+        "normalise": normalise,
     }
     settings = Settings(**options)
     if fine_tuning_epochs is not None:

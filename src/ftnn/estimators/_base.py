@@ -59,7 +59,10 @@ class Estimator(BaseEstimator):
     - `clip`: The largest size of each parameter's gradient, summed over the mini-batch; None: no limit.
     - `momentum`: The momentum of SGD.
     - `weight_decay`: The weight decay.
-    - `clip_norm`: The largest norm of all gradients together, means over the mini-batch; None: no limit.
+    - `clip_norm`: The largest norm of all gradients together, means over the mini-batch; inf: no limit. 1 by
+        default for the direct solver; no limit for the others.
+    - `normalise`: Whether hidden layers train with normalised sums, which end up in their parameters; only
+        for the direct solver. True by default for it.
     - `engine`: `"compiled"`, `"torch"`, or `"auto"` for the fastest one that supports the settings.
     - `early_stopping`: whether to hold out samples for validation, end each stage when their score no longer
         improves, and restore the parameters with the best score.
@@ -109,6 +112,7 @@ class Estimator(BaseEstimator):
         momentum: float = 0.0,
         weight_decay: float = 0.0,
         clip_norm: float | None = None,
+        normalise: bool | None = None,
         engine: EngineName = "auto",
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
@@ -133,6 +137,7 @@ class Estimator(BaseEstimator):
         self.momentum = momentum
         self.weight_decay = weight_decay
         self.clip_norm = clip_norm
+        self.normalise = normalise
         self.engine: EngineName = engine
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
@@ -186,7 +191,8 @@ class Estimator(BaseEstimator):
         history = self.history_
         # Each call has a different order of samples.
         seed = int(np.random.SeedSequence([self._seed, len(history.epochs)]).generate_state(1)[0])
-        new = self._train(samples.in_order().expanded(), seed=seed, solver="joint", epochs=(1, 0))
+        more = {"solver": "joint", "normalise": None, "epochs": (1, 0)}
+        new = self._train(samples.in_order().expanded(), seed=seed, **more)
         diverged = not new.epochs  # one epoch is too early to compare with chance
         history.engine = new.engine
         history.epochs += [replace(epoch, epoch=len(history.epochs) + 1) for epoch in new.epochs]

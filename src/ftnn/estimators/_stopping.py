@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ftnn.nn import Network
+from ftnn.nn._folding import adapt
 from ftnn.training import Epoch
 
 PLATEAU = 0.95
@@ -56,4 +57,5 @@ class Stopping:
     def restore_best(self, net: Network) -> None:
         """Restore the parameters with the best score."""
         if self._best_state is not None:
+            adapt(net, self._best_state)
             net.load_state_dict(self._best_state)

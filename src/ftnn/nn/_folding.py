@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -116,6 +116,22 @@ def fold_into(layer: Layer, scale: Tensor, shift: Tensor) -> None:
         layer.bias = nn.Parameter(shift.to(weights.dtype))
     else:
         layer.bias.copy_(layer.bias.double() * scale + shift)
+
+
+def adapt(module: nn.Module, names: Container[str]) -> None:
+    """Add and remove biases and scales of layers, so that `module` can load a `state_dict` with these names.
+
+    Folding creates them where they are needed: two states of the same network may differ in this.
+    """
+    for prefix, layer in module.named_modules():
+        if isinstance(layer, FeedForward):
+            for part, first in (("bias", 0.0), ("scale", 1.0)):
+                is_named = (f"{prefix}.{part}" if prefix else part) in names
+                if is_named and getattr(layer, part) is None:
+                    vector = layer._first.detach().new_full((layer.out_features,), first)
+                    setattr(layer, part, nn.Parameter(vector))
+                elif not is_named:
+                    setattr(layer, part, None)
 
 
 def _scale_functions(layer: FeedForward, scale: Tensor) -> None:

@@ -19,14 +19,18 @@ from ftnn.training._optimizers import MakeOptimizer
 from ftnn.training._problem import Problem
 from ftnn.training._settings import Settings
 
+MOST_NORMALISED = 8192
+"""Compiled steps hold a whole mini-batch at once to normalise it; this bounds the memory they need."""
 _LOG = logging.getLogger("ftnn")
 _logged_reasons: set[str] = set()
 
 
-def choose(name: EngineName, module: nn.Module, optimizer: MakeOptimizer | None) -> str:
+def choose(
+    name: EngineName, module: nn.Module, optimizer: MakeOptimizer | None, batch_size: int | None = None
+) -> str:
     """The name of the engine to use."""
     one_of("engine", name, get_args(EngineName))
-    reason = _why_not_compiled(module, optimizer)
+    reason = _why_not_compiled(module, optimizer, batch_size or 1)
     if name == "compiled" and reason:
         raise FtnnError(f'engine="compiled" cannot be used: {reason}; use engine="torch"')
     if name == "auto" and reason.startswith("no compiled form") and reason not in _logged_reasons:
@@ -35,7 +39,7 @@ def choose(name: EngineName, module: nn.Module, optimizer: MakeOptimizer | None)
     return "torch" if name == "torch" or reason else "compiled"
 
 
-def _why_not_compiled(module: nn.Module, optimizer: MakeOptimizer | None) -> str:
+def _why_not_compiled(module: nn.Module, optimizer: MakeOptimizer | None, batch_size: int) -> str:
     parameters = list(module.parameters())
     if optimizer is not None:
         return "it does not support torch optimizers"
@@ -46,9 +50,11 @@ def _why_not_compiled(module: nn.Module, optimizer: MakeOptimizer | None) -> str
     if any(nn.utils.parametrize.is_parametrized(part) for part in module.modules()):
         return "some parameters are parametrised"
     try:
-        lower(module)
+        normalises = any(layer.norm is not None for layer in lower(module))
     except NoCompiledFormError as error:
         return f"no compiled form for {error}"
+    if normalises and batch_size > MOST_NORMALISED:
+        return f"no compiled form for normalised mini-batches of more than {MOST_NORMALISED} samples"
     return "" if cpu_available() else "LLVM cannot be loaded"
 
 

@@ -26,8 +26,11 @@ class CompiledEngine:
             problem.dtype,
             settings.batch_size or 1,
             settings.rule,
-            settings.clip_norm,
+            settings.largest_norm,
         )
+        norms = [layer.norm for layer in self._layers if layer.norm is not None]
+        self._counts = [(norm.num_batches_tracked, int(norm.num_batches_tracked or 0)) for norm in norms]
+        """How many mini-batches each normalisation has seen, now and at first."""
         for compiled, layer in zip(self._network.layers, self._layers, strict=True):
             layer.load(compiled)
 
@@ -55,7 +58,8 @@ class CompiledEngine:
         }
 
     def _step_count(self) -> Snapshot:
-        return {"step": np.array([self._network.step])} if self._network.rule.states else {}
+        is_used = bool(self._network.rule.states or self._counts)
+        return {"step": np.array([self._network.step])} if is_used else {}
 
     def snapshot(self) -> Snapshot:
         return {name: array.copy() for name, array in self._arrays().items()} | self._step_count()
@@ -71,3 +75,6 @@ class CompiledEngine:
     def write_back(self) -> None:
         for compiled, layer in zip(self._network.layers, self._layers, strict=True):
             layer.store(compiled)
+        for count, first in self._counts:
+            if count is not None:
+                count.fill_(first + self._network.step)

@@ -55,6 +55,12 @@ class TorchEngine:
         self._x, self._y = self._put(problem.x), self._put(problem.y)
         self._weights = None if problem.weights is None else self._put(problem.weights)
         self._parameters = trained(module)
+        self._statistics = [
+            statistic
+            for part in module.modules()
+            if getattr(part, "track_running_stats", False)  # the normalisations of torch
+            for statistic in part.buffers(recurse=False)
+        ]
         self._optimizer = None if optimizer is None else make(optimizer, self._parameters)
         self._first_rate = first_rate
         self._rule, self._count = settings.rule, 0
@@ -95,9 +101,9 @@ class TorchEngine:
     def _update(self, gradients: Sequence[Tensor], samples: int, rate: float) -> None:
         settings = self._settings
         gradients = [gradient / samples for gradient in clipped(gradients, settings.clip)]
-        if settings.clip_norm is not None:
+        if settings.largest_norm is not None:
             norm = torch.nn.utils.get_total_norm(gradients)
-            share = torch.clamp(settings.clip_norm / (norm + 1e-6), max=1.0)
+            share = torch.clamp(settings.largest_norm / (norm + 1e-6), max=1.0)
             gradients = [gradient * share for gradient in gradients]
         if self._optimizer is not None:
             for parameter, gradient in zip(self._parameters, gradients, strict=True):
@@ -138,8 +144,9 @@ class TorchEngine:
         return self._module if self._module.training == training else self._module.train(training)
 
     def _tensors(self) -> dict[str, Tensor]:
-        """The parameters and the states of their update rule, by name."""
+        """The parameters, the states of their update rule and the running statistics, by name."""
         tensors = {f"p{n}": p.detach() for n, p in enumerate(self._parameters)}
+        tensors |= {f"b{n}": statistic for n, statistic in enumerate(self._statistics)}
         if self._optimizer is None:
             for n, states in enumerate(self._states):
                 tensors |= {f"s{n}.{name}": s for name, s in zip(self._rule.states, states, strict=True)}

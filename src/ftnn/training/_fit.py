@@ -20,6 +20,7 @@ from ftnn.training._checks import callables
 from ftnn.training._engine import EngineName
 from ftnn.training._engine_choice import choose
 from ftnn.training._history import History
+from ftnn.training._normalised import training_form
 from ftnn.training._optimizers import MakeOptimizer
 from ftnn.training._outcome import digest
 from ftnn.training._problem import Loss, problem_for
@@ -54,14 +55,15 @@ def fit(
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
+    normalise: bool | None = None,
     progress: bool | Reporter = False,
     fine_tuning_shift: float = 4,
     threshold: float = 1e-4,
 ) -> History:
     """Train a network from its current parameters.
 
-    By default all layers learn at once, by Adam with a one-cycle schedule. With `gamma`, the network is
-    trained as in the paper: layer by layer, then fine-tuned.
+    By default all layers learn at once, by Adam with a one-cycle schedule and normalised sums. With `gamma`,
+    the network is trained as in the paper: layer by layer, then fine-tuned.
 
     **Arguments:**
 
@@ -87,7 +89,7 @@ def fit(
         layer, with the layers below it frozen; fine-tuning is Newbob+/Train.
     - `optimizer`: The update rule: adam, adamw, momentum, nesterov, rmsprop or sgd. Or a
         [`ftnn.training.Rule`][] of your own, or a function that makes a torch optimizer from parameters.
-    - `learning_rate`: The largest learning rate, instead of gamma. 1e-3 by default for the direct solver.
+    - `learning_rate`: The largest learning rate, instead of gamma. 0.01 by default for the direct solver.
     - `schedule`: How the learning rate changes: constant, cosine, halving, one-cycle, warm-up or warm-up
         cosine. Or a function that maps the progress of a stage, 0 to 1, to a share of the learning rate.
     - `test`: (x, y) to measure on after each epoch, which does not influence training. A sample whose
@@ -98,7 +100,15 @@ def fit(
         target `t`.
     - `momentum`: The momentum of SGD.
     - `weight_decay`: The weight decay.
-    - `clip_norm`: The largest norm of all gradients together, means over the mini-batch; None: no limit.
+    - `clip_norm`: The largest norm of all gradients together, means over the mini-batch; inf: no limit. 1 by
+        default for the direct solver; no limit for the others.
+    - `normalise`: Whether hidden layers train with normalised sums, which end up in their parameters; only
+        for the direct solver. It does so by default: during training, each hidden unit's sum has mean 0 and
+        variance 1 over the mini-batch, then a trainable scale and bias. Afterwards all of this is folded into
+        the layer's parameters and bias (added if there was none) or, where the function's parameters cannot
+        take the scale, into `layer.scale`. The optimizer sees parameters of a copy of the network. An
+        `nn.Sequential` is trained as it is if it has a normalisation of its own, or modules other than
+        layers, activations and dropout.
     - `progress`: whether to show progress.
     - `fine_tuning_shift`: Fine-tuning begins with the rate 2^(γ - this).
     - `threshold`: The halving schedule halves the rate when the loss improves by less than this.
@@ -120,6 +130,7 @@ def fit(
         momentum=momentum,
         weight_decay=weight_decay,
         clip_norm=clip_norm,
+        normalise=normalise,
         fine_tuning_shift=fine_tuning_shift,
         threshold=threshold,
     )
@@ -133,9 +144,10 @@ def fit(
     if settings.solver == "layerwise" and not isinstance(net, Network):
         raise FtnnError('solver="layerwise" trains an ftnn.nn.Network; for an nn.Sequential, use "direct"')
     path = None if checkpoint is None else as_path(checkpoint, CheckpointError)
-    name = choose(engine, net, make_optimizer)
+    form = training_form(net, problem.x) if settings.normalise else None
+    name = choose(engine, net if form is None else form.module, make_optimizer, settings.batch_size)
     functions = callables("callbacks", callbacks)
-    run = Run(net, problem, settings, name, make_optimizer, Checkpoint(None, {}), functions)
+    run = Run(net, problem, settings, name, make_optimizer, Checkpoint(None, {}), functions, form)
     if path is not None:
         run.checkpoint = Checkpoint(path, _identity(run), lambda: _identity_in_0_1(run))
     with reporter(progress, sum(stage.epochs for stage in run.stages)) as reports:

@@ -14,6 +14,7 @@ from ftnn.kernels import program_of, signature
 from ftnn.kernels.program import Program
 from ftnn.nn import Memory, MemoryNetwork, Network, Partial, Transfer
 from ftnn.nn._activations import MODULES, activation_formula, formula_of
+from ftnn.training._normalised import Normalise
 from ftnn.training._problem import Array
 from ftnn.training.compiled.buffers import LINEAR, Layer, Normalisation, Shape
 
@@ -247,7 +248,7 @@ def _activation(module: nn.Module) -> list[Part]:
     return [formula]
 
 
-@lowers(nn.BatchNorm1d)
+@lowers(nn.BatchNorm1d, Normalise)
 def _batch_norm(module: nn.BatchNorm1d) -> list[Part]:
     if not (module.affine and module.track_running_stats) or module.momentum is None:
         raise NoCompiledFormError("nn.BatchNorm1d without scale and bias, running statistics and momentum")

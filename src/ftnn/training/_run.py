@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -14,11 +15,13 @@ from torch import nn
 
 from ftnn.nn import Network
 from ftnn.nn._activations import Activate
+from ftnn.nn._folding import adapt
 from ftnn.nn._network import reset_linear
 from ftnn.training._checkpoint import CheckpointError, Keeper, Position, State, check_like
 from ftnn.training._engine import Engine
 from ftnn.training._engine_choice import make_engine
 from ftnn.training._history import Epoch, History, StageName
+from ftnn.training._normalised import TrainingForm
 from ftnn.training._optimizers import MakeOptimizer, describe, make, trained
 from ftnn.training._outcome import at_chance, loss_of_the_mean, measure
 from ftnn.training._problem import Array, Problem
@@ -55,7 +58,7 @@ class FailedError(Exception):
 
 
 class Run:
-    """One run of `fit`."""
+    """One run of `fit`. `form`: what direct training trains instead of the network; None: the network."""
 
     def __init__(
         self,
@@ -66,10 +69,11 @@ class Run:
         optimizer: MakeOptimizer | None,
         checkpoint: Keeper,
         callbacks: tuple[Callback, ...],
+        form: TrainingForm | None = None,
     ):
         self.net, self.problem, self.settings = net, problem, settings
         self.engine, self.optimizer = engine, optimizer
-        self.checkpoint, self.callbacks = checkpoint, callbacks
+        self.checkpoint, self.callbacks, self.form = checkpoint, callbacks, form
         self.stages = stages_of(settings, len(net.layers) if isinstance(net, Network) else 0)
         self.state = State(history=History(engine=engine))
 
@@ -115,9 +119,9 @@ class Run:
     # --- setting up ---
 
     def _trained(self, stage: Stage) -> nn.Module:
-        """The module that a stage trains: the network, or a hidden layer under its own output layer."""
+        """The module that a stage trains: the network, its form, or a hidden layer under an output layer."""
         if stage.layer == 0:
-            return self.net
+            return self.net if self.form is None else self.form.module
         assert isinstance(self.net, Network)
         n = stage.layer - 1
         return nn.Sequential(
@@ -158,7 +162,7 @@ class Run:
         elif self.state.engine:
             engine.restore(self.state.engine)
         rate = stage.rate if position.rate is None else position.rate
-        before_stage = self._net_arrays()
+        before_stage = _arrays_of(self.net)
         last_loss = position.loss
         for epoch in range(position.epochs + 1, stage.epochs + 1):
             before = engine.snapshot()
@@ -208,6 +212,8 @@ class Run:
     def _write_back(self, stage: Stage, engine: Engine, module: nn.Module) -> None:
         """Copy the trained parameters into the network."""
         engine.write_back()
+        if self.form is not None and self.state.history.epochs:  # else leave the network as it is
+            self.form.write()
         if isinstance(self.net, Network) and stage.name == "lwt" and stage.layer == len(self.net.layers):
             # The last hidden layer's output layer becomes the network's.
             assert isinstance(module, nn.Sequential)
@@ -308,14 +314,20 @@ class Run:
 
     # --- saving ---
 
-    def _net_arrays(self) -> dict[str, Array]:
-        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.net.state_dict().items()}
-
     def _load_net(self, arrays: dict[str, Array]) -> None:
-        check_like(arrays, self._net_arrays())
+        expected = self.net
+        if self.form is not None:  # it may have given layers a bias or a scale
+            expected = copy.deepcopy(self.net)
+            adapt(expected, {*arrays, *expected.state_dict()})
+        check_like(arrays, _arrays_of(expected))
+        adapt(self.net, arrays)
         self.net.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
 
     def _keep(self, position: Position) -> None:
         """Save the state between stages, or at the end."""
-        self.state = State(position, self.state.history, self._net_arrays())
+        self.state = State(position, self.state.history, _arrays_of(self.net))
         self.checkpoint.keep(self.state, now=True)
+
+
+def _arrays_of(net: nn.Module) -> dict[str, Array]:
+    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in net.state_dict().items()}

@@ -34,6 +34,12 @@ def _clip(name: str, value: Any) -> float | None:
     return None if value is None else real(name, value, "a number above 0, or None", lambda clip: clip > 0)
 
 
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise FtnnError(f"{name}={quoted(value)} must be True or False")
+    return bool(value)
+
+
 def _momentum(name: str, value: Any) -> float:
     return real(name, value, "a number of 0 or more and below 1", lambda momentum: 0 <= momentum < 1)
 
@@ -77,8 +83,10 @@ _BY_SOLVER: dict[str, dict[str, Any]] = {
         "epochs": (10, 10),
         "batch_size": 64,
         "optimizer": "adam",
-        "learning_rate": 1e-3,
+        "learning_rate": 1e-2,
         "schedule": "one-cycle",
+        "clip_norm": 1.0,
+        "normalise": True,
     },
 }
 """Defaults that depend on the solver; those of layer-wise and joint training are the paper's."""
@@ -149,7 +157,15 @@ class Settings:
     clip_norm: float | None = field(
         default=None,
         metadata=_about(
-            _clip, "The largest norm of all gradients together, means over the mini-batch; None: no limit."
+            _clip, "The largest norm of all gradients together, means over the mini-batch; inf: no limit."
+        ),
+    )
+    normalise: bool | None = field(
+        default=None,
+        metadata=_about(
+            _optional(_flag),
+            "Whether hidden layers train with normalised sums, which end up in their parameters; only for "
+            "the direct solver.",
         ),
     )
     fine_tuning_shift: float = field(
@@ -182,6 +198,9 @@ class Settings:
                 self._set(name, value)
         for setting in fields(self):
             self._check(setting.name)
+        if self.normalise and self.solver != "direct":
+            raise FtnnError(f"normalise=True is for the direct solver, not for solver={quoted(self.solver)}")
+        self._set("normalise", bool(self.normalise))
         if self.momentum:
             self._set("optimizer", Rule("p - rate*m", {"m": "mu*m + g"}, {"mu": self.momentum}))
         _ = self.rate, self.fine_tuning_rate
@@ -204,6 +223,11 @@ class Settings:
         return _power(self.gamma or 0, self.fine_tuning_shift)
 
     @property
+    def largest_norm(self) -> float | None:
+        """The largest norm of all gradients together; None: no limit."""
+        return None if self.clip_norm == math.inf else self.clip_norm
+
+    @property
     def rule(self) -> CompiledRule:
         """The update rule, with its weight decay."""
         return self.optimizer.compiled(self.weight_decay)
@@ -219,8 +243,10 @@ class Settings:
             described["learning_rate"] = self.learning_rate
         if self.schedule is not None and not (self.solver == "joint" and self.schedule == "constant"):
             described["schedule"] = describe_schedule(self.schedule)
-        if self.clip_norm is not None:
-            described["clip_norm"] = self.clip_norm
+        if self.largest_norm is not None:
+            described["clip_norm"] = self.largest_norm
+        if self.normalise:
+            described["normalise"] = True
         return described
 
 

@@ -350,6 +350,10 @@ class TrainingStep:
         """The error at the sums from the error after normalisation, and the update of scale and bias."""
         layer, work, lanes = self.layers[n], self._work[n], self._target.lanes
         code = kernel(normalisation.normalised_error, self._target, self._update, alone=tile.batch == 1)
+
+        def of(gradient: Array | None, first: int) -> int:
+            return 0 if gradient is None else address(gradient, first * lanes)
+
         parts = [
             normalisation.NormalisedErrorArgs(
                 samples=tile.samples, vectors=vectors, stride=self._stride, row_length=layer.width,
@@ -358,8 +362,7 @@ class TrainingStep:
                 scale=address(layer.scale, first * lanes),
                 bias_states=calls.table(layer.bias_states, first * lanes),
                 scale_states=calls.table(layer.scale_states, first * lanes),
-                bias_gradient=0 if layer.bias_gradient is None else address(layer.bias_gradient, first * lanes),
-                scale_gradient=0 if layer.scale_gradient is None else address(layer.scale_gradient, first * lanes),
+                bias_gradient=of(layer.bias_gradient, first), scale_gradient=of(layer.scale_gradient, first),
                 scalars=address(self._scalars),
             )
             for first, vectors in self._blocks(self._target.vectors(layer.width))
