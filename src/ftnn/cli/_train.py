@@ -86,6 +86,9 @@ def train(
     normalise: Annotated[
         bool | None, typer.Option(help=DESCRIPTIONS["normalise"] + " Default: yes for direct.")
     ] = None,
+    calibrate: Annotated[
+        bool | None, typer.Option(help=DESCRIPTIONS["calibrate"] + " Default: yes for direct.")
+    ] = None,
     engine: Annotated[
         str, typer.Option(help="compiled (CPU only), torch, or auto: compiled where possible.")
     ] = "auto",
@@ -117,6 +120,7 @@ def train(
         "learning_rate": learning_rate,
         "schedule": schedule,
         "normalise": normalise,
+        "calibrate": calibrate,
     }
     settings = Settings(**options)
     if fine_tuning_epochs is not None:

@@ -63,6 +63,8 @@ class Estimator(BaseEstimator):
         default for the direct solver; no limit for the others.
     - `normalise`: Whether hidden layers train with normalised sums, which end up in their parameters; only
         for the direct solver. True by default for it.
+    - `calibrate`: Whether a network that is as it was drawn is first drawn again from ranges that suit the
+        data; only for the direct solver.
     - `engine`: `"compiled"`, `"torch"`, or `"auto"` for the fastest one that supports the settings.
     - `early_stopping`: whether to hold out samples for validation, end each stage when their score no longer
         improves, and restore the parameters with the best score.
@@ -113,6 +115,7 @@ class Estimator(BaseEstimator):
         weight_decay: float = 0.0,
         clip_norm: float | None = None,
         normalise: bool | None = None,
+        calibrate: bool | None = None,
         engine: EngineName = "auto",
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
@@ -138,6 +141,7 @@ class Estimator(BaseEstimator):
         self.weight_decay = weight_decay
         self.clip_norm = clip_norm
         self.normalise = normalise
+        self.calibrate = calibrate
         self.engine: EngineName = engine
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
@@ -191,7 +195,7 @@ class Estimator(BaseEstimator):
         history = self.history_
         # Each call has a different order of samples.
         seed = int(np.random.SeedSequence([self._seed, len(history.epochs)]).generate_state(1)[0])
-        more = {"solver": "joint", "normalise": None, "epochs": (1, 0)}
+        more = {"solver": "joint", "normalise": None, "calibrate": None, "epochs": (1, 0)}
         new = self._train(samples.in_order().expanded(), seed=seed, **more)
         diverged = not new.epochs  # one epoch is too early to compare with chance
         history.engine = new.engine

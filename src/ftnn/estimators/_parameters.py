@@ -23,7 +23,7 @@ AnyFunction = str | Function | Mixed
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 SETTINGS = (
     *("gamma", "solver", "optimizer", "learning_rate", "schedule", "batch_size", "clip", "momentum"),
-    *("weight_decay", "clip_norm", "normalise"),
+    *("weight_decay", "clip_norm", "normalise", "calibrate"),
 )
 """The parameters that are settings of `ftnn.training.fit`, with the same names."""
 

@@ -47,14 +47,15 @@ CURVATURE = 0.2
 TAIL, FAR = 1.6, 6.0
 STEP = 0.25, 2.0
 AWAKE = 0.15
-"""The least share of the connections that carries the signal (the participation ratio of their variances; 0.56
-for a weight, whose size varies)."""
+"""The least share of the connections that carries the signal: the participation ratio of their variances,
+0.56 for weights."""
 POWERS = range(-4, 5)
 """Widths to try, as powers of 2. Other scales of the inputs than 1 widen the range on both sides."""
 DRAWS, POINTS = 64, 32
 """Random connections, and inputs at which each is evaluated."""
 MAX_OPERATIONS = 500
-"""Functions with more operations in their value and slopes start in the paper's ranges: trials take too long."""
+"""Functions with more operations in their value and slopes start in the paper's ranges: trials would take too
+long."""
 MANY = 6
 """The most parameters that may have different widths."""
 MOST = 200
@@ -63,9 +64,12 @@ MOST = 200
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs that a layer expects: their distribution as quantiles."""
+    """The inputs that a layer expects."""
 
     values: tuple[float, ...]
+    """Their quantiles."""
+    extremes: tuple[float, ...] = ()
+    """The least and the largest, where functions must be finite too."""
 
     @classmethod
     def normal(cls) -> Inputs:
@@ -81,9 +85,11 @@ class Inputs:
         if numbers.size == 0 or numbers.min() == numbers.max():
             return cls.normal()
         quantiles = np.quantile(numbers, (np.arange(POINTS) + 0.5) / POINTS)
-        quantiles[[0, -1]] = numbers.min(), numbers.max()
+        if quantiles.min() == quantiles.max():  # almost all are the same
+            quantiles = np.linspace(numbers.min(), numbers.max(), POINTS)
+        extremes = (float(numbers.min()), float(numbers.max()))
         # Rounded, so that equal data give equal ranges on every machine.
-        return cls(tuple(float(f"{value:.6g}") for value in quantiles))
+        return cls(tuple(float(f"{value:.6g}") for value in quantiles), extremes)
 
     @property
     def array(self) -> Array:
@@ -109,6 +115,10 @@ class Balance:
     """The share of the connections that carry the signal."""
     deviation: float
     """The standard deviation of a unit's sum."""
+    violation: float
+    """How far the conditions are violated: 1 if they all hold."""
+    common: float
+    """The share of the signal that is the same in all connections: 0 if their signs are random."""
 
 
 def balanced(function: Function, in_features: int, inputs: Inputs | None = None, layers: int = 1) -> Balance:
@@ -120,7 +130,8 @@ def balanced(function: Function, in_features: int, inputs: Inputs | None = None,
     - `inputs`: what they are; a unit normal by default.
     - `layers`: how many such layers follow each other.
 
-    Functions with memory keep the paper's ranges. Raises `FormulaError` if no ranges keep the function finite.
+    Functions with memory keep the paper's ranges. Raises `FormulaError` if no ranges keep the function
+    finite.
     """
     if inputs is not None:
         return _balanced(function, in_features, inputs, layers)
@@ -152,16 +163,17 @@ def initial_ranges(function: Function) -> Mapping[str, Range]:
 
 @lru_cache(maxsize=512)
 def _balanced(function: Function, in_features: int, inputs: Inputs, layers: int) -> Balance:
+    unmeasured = Balance(with_paper_ranges(function).init, *[math.nan] * 4, violation=1.0, common=0.0)
     if function.has_memory:
-        return Balance(with_paper_ranges(function).init, *[math.nan] * 4)
-    if len(function.init) == len(function.parameters) or operations(*_needed(function)) > MAX_OPERATIONS:
-        return Balance(with_paper_ranges(function).init, *[math.nan] * 4)
+        return unmeasured
+    if operations(*_needed(function)) > MAX_OPERATIONS:
+        return unmeasured
     rule = _Rule(function, in_features, inputs, layers)
     best = rule.best()
-    if best is None and rule.is_finite:  # and the same for all inputs
-        return Balance(with_paper_ranges(function).init, *[math.nan] * 4)
+    if best is None and (rule.is_finite or not rule.free):  # the same for all inputs, or given
+        return unmeasured
     if best is None:
-        low, high = min(inputs.values), max(inputs.values)
+        low, high = inputs.extremes or (min(inputs.values), max(inputs.values))
         raise error_in(
             function.formula,
             f"no initial ranges keep the function finite for inputs from {low:.3g} to {high:.3g}; "
@@ -183,6 +195,7 @@ class _Trial:
     variance: float
     curvature: float
     """The share of the variance that a straight line does not explain."""
+    common: float
     layers: int
 
     @property
@@ -215,7 +228,8 @@ class _Rule:
         # Zero and far inputs, after the usual ones.
         far = np.linspace(1, FAR, 6) * float(np.sqrt(np.mean(self._x**2)))
         sides = (1,) if self._x.min() >= 0 else (-1, 1)
-        self._points = np.concatenate([self._x, [0.0], *(side * far for side in sides)])
+        self._points = np.concatenate([self._x, [0.0], *(side * far for side in sides), inputs.extremes])
+        self._far = slice(len(self._x) + 1, len(self._points) - len(inputs.extremes))
 
     def best(self) -> _Trial | None:
         """The best trial; None if the function is never finite."""
@@ -274,7 +288,8 @@ class _Rule:
         x, count = self._x, len(self._x)
         values, *slopes = self._values(ranges)
         y, by_x, *by_parameters = (array[:, :count] for array in (values, *slopes))
-        if not all(np.isfinite(array).all() for array in (y, by_x, *by_parameters)):
+        extremes = [array[:, self._far.stop :] for array in (values, *slopes)]
+        if not all(np.isfinite(array).all() for array in (y, by_x, *by_parameters, *extremes)):
             return None
         self.is_finite = True
         variances = y.var(1)
@@ -282,11 +297,11 @@ class _Rule:
         if not 1e-100 < variance < 1e100:
             return None
         along = (y * (x - x.mean())).mean(1) ** 2 / x.var()
-        zero, far = values[:, count], values[:, count + 1 :]
+        zero, far = values[:, count], values[:, self._far]
         rest = np.where(np.isfinite(zero), zero, y.mean(1))[:, None]
         with np.errstate(all="ignore"):
             sent = np.sqrt(np.mean((far - rest) ** 2, 0) / np.mean((y - rest) ** 2))
-            tail = float(np.max(sent * math.sqrt(np.mean(x**2)) / np.abs(self._points[count + 1 :])))
+            tail = float(np.max(sent * math.sqrt(np.mean(x**2)) / np.abs(self._points[self._far])))
         return _Trial(
             ranges,
             gain=float((by_x**2).mean() * x.var()) / variance,
@@ -295,6 +310,7 @@ class _Rule:
             step=self._step(by_parameters, variance),
             variance=variance,
             curvature=1 - float(along.mean()) / variance,
+            common=float(y.mean(0).var()) / variance,
             layers=self.layers,
         )
 
@@ -316,7 +332,8 @@ class _Rule:
         every = {name: {**self.function.init, **trial.ranges}[name] for name in self.function.parameters}
         ranges = scaled_ranges(self.function, every, 1 / deviation)
         deviation = 1.0 if self.amplitudes else deviation
-        return Balance(ranges, trial.gain, trial.tail, trial.awake, deviation)
+        violation, _ = trial.preference
+        return Balance(ranges, trial.gain, trial.tail, trial.awake, deviation, violation, trial.common)
 
 
 def _needed(function: Function) -> list[Expr]:

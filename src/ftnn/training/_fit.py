@@ -20,7 +20,7 @@ from ftnn.training._checks import callables
 from ftnn.training._engine import EngineName
 from ftnn.training._engine_choice import choose
 from ftnn.training._history import History
-from ftnn.training._normalised import training_form
+from ftnn.training._normalised import calibrate_hidden, training_form
 from ftnn.training._optimizers import MakeOptimizer
 from ftnn.training._outcome import digest
 from ftnn.training._problem import Loss, problem_for
@@ -56,6 +56,7 @@ def fit(
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
     normalise: bool | None = None,
+    calibrate: bool | None = None,
     progress: bool | Reporter = False,
     fine_tuning_shift: float = 4,
     threshold: float = 1e-4,
@@ -109,6 +110,8 @@ def fit(
         take the scale, into `layer.scale`. The optimizer sees parameters of a copy of the network. An
         `nn.Sequential` is trained as it is if it has a normalisation of its own, or modules other than
         layers, activations and dropout.
+    - `calibrate`: Whether a network that is as it was drawn is first drawn again from ranges that suit the
+        data; only for the direct solver. The paper's ranges of catalogue functions count as not given.
     - `progress`: whether to show progress.
     - `fine_tuning_shift`: Fine-tuning begins with the rate 2^(γ - this).
     - `threshold`: The halving schedule halves the rate when the loss improves by less than this.
@@ -131,6 +134,7 @@ def fit(
         weight_decay=weight_decay,
         clip_norm=clip_norm,
         normalise=normalise,
+        calibrate=calibrate,
         fine_tuning_shift=fine_tuning_shift,
         threshold=threshold,
     )
@@ -144,7 +148,10 @@ def fit(
     if settings.solver == "layerwise" and not isinstance(net, Network):
         raise FtnnError('solver="layerwise" trains an ftnn.nn.Network; for an nn.Sequential, use "direct"')
     path = None if checkpoint is None else as_path(checkpoint, CheckpointError)
-    form = training_form(net, problem.x) if settings.normalise else None
+    form_seed = settings.seed if settings.calibrate else None
+    form = training_form(net, problem.x, form_seed) if settings.normalise else None
+    if settings.calibrate and not settings.normalise:
+        calibrate_hidden(net, problem.x, settings.seed)
     name = choose(engine, net if form is None else form.module, make_optimizer, settings.batch_size)
     functions = callables("callbacks", callbacks)
     run = Run(net, problem, settings, name, make_optimizer, Checkpoint(None, {}), functions, form)

@@ -21,6 +21,7 @@ from ftnn.nn._activations import MODULES, Activate
 from ftnn.nn._feed_forward import FeedForward
 from ftnn.nn._folding import affine_of, fold_into
 from ftnn.training._problem import Array
+from ftnn.training._start import Start
 
 MOST_MEASURED = 2000
 """The first statistics are measured on at most this many samples."""
@@ -100,8 +101,9 @@ class TrainingForm:
 def _copy_all(new: list[tuple[FeedForward | nn.Linear, FeedForward | nn.Linear]]) -> None:
     for layer, source in new:
         if isinstance(layer, FeedForward) and isinstance(source, FeedForward):
-            for own, tensor in zip(layer.theta.tensors(), source.theta.tensors(), strict=True):
+            for own, tensor in zip(layer.matrices(), source.matrices(), strict=True):
                 own.copy_(tensor)
+            layer._ranges = source._ranges
             _set(layer, "bias", source.bias)
             _set(layer, "scale", source.scale)
         else:
@@ -117,7 +119,7 @@ def _set(layer: FeedForward, name: str, value: Tensor | None) -> None:
         setattr(layer, name, None if value is None else nn.Parameter(value.detach().clone()))
 
 
-def training_form(net: nn.Module, x: Array) -> TrainingForm | None:
+def training_form(net: nn.Module, x: Array, seed: int | None = None) -> TrainingForm | None:
     """The training form of a network, or None if the network itself must be trained.
 
     In evaluation mode it computes what the network computes, except that the sums of fresh layers (bias 0, no
@@ -131,10 +133,12 @@ def training_form(net: nn.Module, x: Array) -> TrainingForm | None:
 
     - `net`: a `Network` or an `nn.Sequential` (also nested) is normalised; others have no training form.
     - `x`: (samples, in), in the network's dtype: normalisations start with the statistics of these samples.
+    - `seed`: calibrate hidden layers that are as they were drawn, with parameters drawn from this seed; None:
+        keep their parameters.
     """
     modules = list(_flat(net))
     layers = [module for module in modules if isinstance(module, _LAYERS)]
-    hidden = [layer for layer in layers[:-1] if isinstance(layer, FeedForward)]
+    hidden: list[FeedForward] = [layer for layer in layers[:-1] if isinstance(layer, FeedForward)]
     parameters = [parameter for layer in layers for parameter in layer.parameters()]
     if not (
         hidden
@@ -144,6 +148,8 @@ def training_form(net: nn.Module, x: Array) -> TrainingForm | None:
         and not any(is_parametrized(part) for layer in hidden for part in layer.modules())
     ):
         return None
+    calibrates = seed is not None and all(layer.is_untouched for layer in hidden)
+    start = Start(modules, hidden, seed or 0) if calibrates else None
     parts: list[nn.Module] = []
     pairs: list[_Pair] = []
     sample = torch.from_numpy(_spread(x)).to(hidden[0]._first.device)
@@ -156,8 +162,12 @@ def training_form(net: nn.Module, x: Array) -> TrainingForm | None:
                 assert isinstance(module, FeedForward)
                 assert isinstance(part, FeedForward)
                 part.bias = part.scale = None
+                if start is not None:
+                    start.draw(part, hidden.index(module), sample)
                 sample = part(sample)
                 norm = _normalisation(module, sample)
+                if start is not None:
+                    start.shift(norm, hidden.index(module))
                 parts.append(norm.eval())
                 sample = norm(sample)
             else:
@@ -166,6 +176,31 @@ def training_form(net: nn.Module, x: Array) -> TrainingForm | None:
                 has_scale = isinstance(module, FeedForward) and module.scale is not None
                 pairs.append(_Pair(module, part, norm, has_scale))
     return TrainingForm(nn.Sequential(*parts).train(), tuple(pairs))
+
+
+@torch.no_grad()
+def calibrate_hidden(net: nn.Module, x: Array, seed: int) -> None:
+    """Draw the hidden layers of a network again for training without normalised sums, if they are untouched.
+
+    For the arguments, see `training_form`.
+    """
+    modules = list(_flat(net))
+    layers = [module for module in modules if isinstance(module, _LAYERS)]
+    hidden: list[FeedForward] = [layer for layer in layers[:-1] if isinstance(layer, FeedForward)]
+    if not (
+        hidden
+        and all(type(module) in _KNOWN for module in modules)
+        and all(layer.is_untouched for layer in hidden)
+        and all(parameter.requires_grad for layer in hidden for parameter in layer.parameters())
+        and not any(is_parametrized(part) for layer in hidden for part in layer.modules())
+    ):
+        return
+    start = Start(modules, hidden, seed)
+    sample = torch.from_numpy(_spread(x)).to(hidden[0]._first.device)
+    for module in modules:
+        if isinstance(module, FeedForward) and module in hidden:
+            start.draw(module, hidden.index(module), sample)
+        sample = copy.deepcopy(module).eval()(sample)
 
 
 def _flat(module: nn.Module) -> Iterator[nn.Module]:

@@ -23,6 +23,7 @@ class Purpose(IntEnum):
     ft = 4
     joint = 5
     direct = 6
+    signs = 7
 
 
 def stream(seed: int, purpose: Purpose, layer: int = 0, epoch: int = 0) -> np.random.Generator:

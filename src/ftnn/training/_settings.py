@@ -87,6 +87,7 @@ _BY_SOLVER: dict[str, dict[str, Any]] = {
         "schedule": "one-cycle",
         "clip_norm": 1.0,
         "normalise": True,
+        "calibrate": True,
     },
 }
 """Defaults that depend on the solver; those of layer-wise and joint training are the paper's."""
@@ -168,6 +169,14 @@ class Settings:
             "the direct solver.",
         ),
     )
+    calibrate: bool | None = field(
+        default=None,
+        metadata=_about(
+            _optional(_flag),
+            "Whether a network that is as it was drawn is first drawn again from ranges that suit the data; "
+            "only for the direct solver.",
+        ),
+    )
     fine_tuning_shift: float = field(
         default=4, metadata=_about(real, "Fine-tuning begins with the rate 2^(γ - this).")
     )
@@ -198,9 +207,10 @@ class Settings:
                 self._set(name, value)
         for setting in fields(self):
             self._check(setting.name)
-        if self.normalise and self.solver != "direct":
-            raise FtnnError(f"normalise=True is for the direct solver, not for solver={quoted(self.solver)}")
-        self._set("normalise", bool(self.normalise))
+        for name in ("normalise", "calibrate"):
+            if getattr(self, name) and self.solver != "direct":
+                raise FtnnError(f"{name}=True is for the direct solver, not for solver={quoted(self.solver)}")
+            self._set(name, bool(getattr(self, name)))
         if self.momentum:
             self._set("optimizer", Rule("p - rate*m", {"m": "mu*m + g"}, {"mu": self.momentum}))
         _ = self.rate, self.fine_tuning_rate
@@ -247,6 +257,8 @@ class Settings:
             described["clip_norm"] = self.largest_norm
         if self.normalise:
             described["normalise"] = True
+        if self.calibrate:
+            described["calibrate"] = True
         return described
 
 

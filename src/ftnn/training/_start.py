@@ -1,0 +1,81 @@
+"""Where direct training starts: balanced ranges, and the first scale and shift of normalised sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ftnn.formula import Function, name_of
+from ftnn.formula._balance import Balance, Inputs, balanced
+from ftnn.nn._activations import activation_formula, formula_of
+from ftnn.nn._feed_forward import SAMPLES, FeedForward
+from ftnn.training._random import Purpose, torch_generator
+
+SCALE = 0.5
+"""The first scale of normalised sums: small enough for activations to be nearly linear."""
+SHIFT = 1.0
+"""The first shift of normalised sums for functions that need inputs of one sign, such as a square."""
+TOLERATED = 2.0
+"""How far the conditions on balanced ranges may be violated before the inputs are shifted."""
+COMMON = 0.2
+"""The share of the signal common to all connections above which inputs need both signs."""
+
+
+class Start:
+    """Draws the hidden layers of a network for normalised training.
+
+    **Arguments:**
+
+    - `modules`: what the network applies, in order.
+    - `hidden`: its hidden layers.
+    """
+
+    def __init__(self, modules: Sequence[nn.Module], hidden: Sequence[FeedForward], seed: int):
+        self._modules, self._hidden, self._seed = modules, hidden, seed
+
+    def draw(self, layer: FeedForward, number: int, x: Tensor) -> None:
+        """Draw hidden layer `number`, which receives x, (samples, in)."""
+        generator = torch_generator(self._seed, Purpose.hidden, number)
+        layer._calibrate(x[:SAMPLES], _free(layer), generator, len(self._hidden))
+
+    def shift(self, norm: nn.BatchNorm1d, number: int) -> None:
+        """Set the first scale and shift of a hidden layer's normalised sums for the layer that follows it."""
+        norm.weight.fill_(SCALE)
+        if number + 1 == len(self._hidden):
+            return
+        above = self._hidden[number + 1]
+        between = self._modules[self._place(self._hidden[number]) + 1 : self._place(above)]
+        plain, shifted = (self._balances(above, between, shift) for shift in (0.0, SHIFT))
+        # If all connections send the same, so will all units above, unless inputs differ in sign.
+        is_common = max(balance.common for balance in plain) > COMMON
+        if is_common or _worst(plain) > max(TOLERATED, _worst(shifted)):
+            norm.bias.fill_(SHIFT)
+        if is_common:
+            random = torch_generator(self._seed, Purpose.signs, number)
+            signs = 2 * torch.randint(2, norm.weight.shape, generator=random) - 1
+            norm.weight.mul_(signs.to(norm.weight))
+
+    def _place(self, layer: nn.Module) -> int:
+        return next(place for place, module in enumerate(self._modules) if module is layer)
+
+    def _balances(self, layer: FeedForward, between: Sequence[nn.Module], shift: float) -> list[Balance]:
+        """What is measured of the layer's kinds if normalised sums below it are shifted."""
+        values = torch.from_numpy(SCALE * Inputs.normal().array + shift)
+        for formula in filter(None, map(formula_of, between)):
+            values = activation_formula(formula)(values)
+        inputs = Inputs.of(values.numpy())
+        return [balanced(kind, layer.in_features, inputs, len(self._hidden)) for kind in _free(layer)]
+
+
+def _worst(balances: Sequence[Balance]) -> float:
+    return max(balance.violation for balance in balances)
+
+
+def _free(layer: FeedForward) -> list[Function]:
+    """The layer's kinds, those of the catalogue without the paper's ranges."""
+    return [
+        kind if name_of(kind) is None else Function.composed(kind.formula, {}, kind.choices)
+        for kind in layer.kinds
+    ]
