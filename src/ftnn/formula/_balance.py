@@ -44,13 +44,15 @@ from ftnn.formula._ranges import Range
 
 CURVATURE = 0.2
 """The most that κ^L may exceed 1, about."""
-TAIL, FAR = 1.6, 6.0
+TAIL, FAR = 1.25, 6.0
 STEP = 0.25, 2.0
 AWAKE = 0.15
 """The least share of the connections that carries the signal: the participation ratio of their variances,
 0.56 for weights."""
 POWERS = range(-4, 5)
 """Widths to try, as powers of 2. Other scales of the inputs than 1 widen the range on both sides."""
+DRIFT, EXPLODES = 0.5, 100.0
+"""How far training may move parameters, and how many standard deviations no function should reach then."""
 DRAWS, POINTS = 64, 32
 """Random connections, and inputs at which each is evaluated."""
 MAX_OPERATIONS = 500
@@ -119,6 +121,8 @@ class Balance:
     """How far the conditions are violated: 1 if they all hold."""
     common: float
     """The share of the signal that is the same in all connections: 0 if their signs are random."""
+    fragile: bool = False
+    """Whether training can easily take the function to a pole or out of its domain."""
 
 
 def balanced(function: Function, in_features: int, inputs: Inputs | None = None, layers: int = 1) -> Balance:
@@ -333,7 +337,21 @@ class _Rule:
         ranges = scaled_ranges(self.function, every, 1 / deviation)
         deviation = 1.0 if self.amplitudes else deviation
         violation, _ = trial.preference
-        return Balance(ranges, trial.gain, trial.tail, trial.awake, deviation, violation, trial.common)
+        measured = (trial.gain, trial.tail, trial.awake, deviation, violation, trial.common)
+        return Balance(ranges, *measured, fragile=self._is_fragile(trial))
+
+    def _is_fragile(self, trial: _Trial) -> bool:
+        """Whether F explodes for some inputs if the parameters inside it drift as far as training takes them."""
+        inner = [name for name in self.function.parameters if name not in self.amplitudes]
+        bounds = {**self.function.init, **trial.ranges}
+        size = math.sqrt(trial.variance)
+        for drift in (-DRIFT, DRIFT):
+            moved = {name: (bounds[name][0] + drift, bounds[name][1] + drift) for name in inner}
+            y = self._values({**bounds, **moved})[0][:, : len(self._x)]
+            with np.errstate(all="ignore"):
+                if not bool((np.abs(y - y.mean(1, keepdims=True)) < EXPLODES * size).all()):
+                    return True
+        return False
 
 
 def _needed(function: Function) -> list[Expr]:

@@ -21,6 +21,7 @@ from ftnn.training._engine import EngineName
 from ftnn.training._engine_choice import choose
 from ftnn.training._history import History
 from ftnn.training._normalised import calibrate_hidden, training_form
+from ftnn.training._start import has_fragile_functions
 from ftnn.training._optimizers import MakeOptimizer
 from ftnn.training._outcome import digest
 from ftnn.training._problem import Loss, problem_for
@@ -28,7 +29,7 @@ from ftnn.training._progress import Reporter, reporter
 from ftnn.training._rules import Rule
 from ftnn.training._run import Callback, Run
 from ftnn.training._schedules import HALVING, Schedule
-from ftnn.training._settings import Settings, Solver
+from ftnn.training._settings import FRAGILE_RATE, Settings, Solver
 from ftnn.training._stream import count_of, first_batch, rows
 
 
@@ -150,6 +151,8 @@ def fit(
     path = None if checkpoint is None else as_path(checkpoint, CheckpointError)
     form_seed = settings.seed if settings.calibrate else None
     form = training_form(net, problem.x, form_seed) if settings.normalise else None
+    if settings.solver == "direct" and gamma is None and learning_rate is None and has_fragile_functions(net):
+        settings = replace(settings, learning_rate=FRAGILE_RATE)
     if settings.calibrate and not settings.normalise:
         calibrate_hidden(net, problem.x, settings.seed)
     name = choose(engine, net if form is None else form.module, make_optimizer, settings.batch_size)

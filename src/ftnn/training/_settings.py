@@ -91,6 +91,8 @@ _BY_SOLVER: dict[str, dict[str, Any]] = {
     },
 }
 """Defaults that depend on the solver; those of layer-wise and joint training are the paper's."""
+FRAGILE_RATE = 3e-3
+"""The direct solver's learning rate for functions that training easily takes to a pole."""
 
 
 @dataclass(frozen=True)
