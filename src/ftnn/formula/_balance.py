@@ -52,7 +52,7 @@ AWAKE = 0.15
 POWERS = range(-4, 5)
 """Widths to try, as powers of 2. Other scales of the inputs than 1 widen the range on both sides."""
 DRIFT, EXPLODES = 0.5, 100.0
-"""How far training may move parameters, and how many standard deviations no function should reach then."""
+"""How far training may move parameters, and how much larger than usual no connection should be then."""
 DRAWS, POINTS = 64, 32
 """Random connections, and inputs at which each is evaluated."""
 MAX_OPERATIONS = 500
@@ -341,15 +341,15 @@ class _Rule:
         return Balance(ranges, *measured, fragile=self._is_fragile(trial))
 
     def _is_fragile(self, trial: _Trial) -> bool:
-        """Whether F explodes for some inputs if the parameters inside it drift as far as training takes them."""
+        """Whether some connections explode if the parameters inside F drift as far as training takes them."""
         inner = [name for name in self.function.parameters if name not in self.amplitudes]
         bounds = {**self.function.init, **trial.ranges}
-        size = math.sqrt(trial.variance)
         for drift in (-DRIFT, DRIFT):
             moved = {name: (bounds[name][0] + drift, bounds[name][1] + drift) for name in inner}
             y = self._values({**bounds, **moved})[0][:, : len(self._x)]
             with np.errstate(all="ignore"):
-                if not bool((np.abs(y - y.mean(1, keepdims=True)) < EXPLODES * size).all()):
+                sizes = np.abs(y - y[:, :1]).max(1)
+                if not bool((sizes <= EXPLODES * np.median(sizes)).all()):
                     return True
         return False
 

@@ -21,7 +21,6 @@ from ftnn.training._engine import EngineName
 from ftnn.training._engine_choice import choose
 from ftnn.training._history import History
 from ftnn.training._normalised import calibrate_hidden, training_form
-from ftnn.training._start import has_fragile_functions
 from ftnn.training._optimizers import MakeOptimizer
 from ftnn.training._outcome import digest
 from ftnn.training._problem import Loss, problem_for
@@ -30,6 +29,7 @@ from ftnn.training._rules import Rule
 from ftnn.training._run import Callback, Run
 from ftnn.training._schedules import HALVING, Schedule
 from ftnn.training._settings import FRAGILE_RATE, Settings, Solver
+from ftnn.training._start import has_fragile_functions
 from ftnn.training._stream import count_of, first_batch, rows
 
 
@@ -91,7 +91,8 @@ def fit(
         layer, with the layers below it frozen; fine-tuning is Newbob+/Train.
     - `optimizer`: The update rule: adam, adamw, momentum, nesterov, rmsprop or sgd. Or a
         [`ftnn.training.Rule`][] of your own, or a function that makes a torch optimizer from parameters.
-    - `learning_rate`: The largest learning rate, instead of gamma. 0.01 by default for the direct solver.
+    - `learning_rate`: The largest learning rate, instead of gamma. 0.01 by default for the direct solver;
+        0.003 for functions that training easily takes to a pole, such as a tangent.
     - `schedule`: How the learning rate changes: constant, cosine, halving, one-cycle, warm-up or warm-up
         cosine. Or a function that maps the progress of a stage, 0 to 1, to a share of the learning rate.
     - `test`: (x, y) to measure on after each epoch, which does not influence training. A sample whose

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from ftnn.errors import FormulaError
 from ftnn.formula import Function, name_of
 from ftnn.formula._balance import Balance, Inputs, balanced
 from ftnn.nn._activations import activation_formula, formula_of
@@ -67,6 +68,17 @@ class Start:
             values = activation_formula(formula)(values)
         inputs = Inputs.of(values.numpy())
         return [balanced(kind, layer.in_features, inputs, len(self._hidden)) for kind in _free(layer)]
+
+
+def has_fragile_functions(net: nn.Module) -> bool:
+    """Whether training can easily take a function of a network to a pole."""
+    layers = [module for module in net.modules() if isinstance(module, FeedForward)]
+    try:
+        return any(
+            balanced(kind, layer.in_features).fragile for layer in layers for kind in set(_free(layer))
+        )
+    except FormulaError:
+        return True
 
 
 def _worst(balances: Sequence[Balance]) -> float:
