@@ -45,7 +45,8 @@ from ftnn.formula._ranges import Range
 CURVATURE = 0.2
 """The most that κ^L may exceed 1, about."""
 TAIL, FAR = 1.25, 6.0
-STEP = 0.25, 2.0
+STEP, LEAST_VARIANCE = (0.25, 2.0), 0.25
+"""Weights of smaller inputs would move too little to compare with."""
 AWAKE = 0.15
 """The least share of the connections that carries the signal: the participation ratio of their variances,
 0.56 for weights."""
@@ -60,7 +61,7 @@ MAX_OPERATIONS = 500
 long."""
 MANY = 6
 """The most parameters that may have different widths."""
-MOST = 200
+MOST = 600
 """The most combinations of widths to try at once."""
 
 
@@ -324,7 +325,7 @@ class _Rule:
         total = 0.0
         for name, slope in zip(self.free, by_parameters, strict=True):
             total += float(slope.var(1).mean()) * scale ** (2 - 2 * self.amplitudes.get(name, 0.0))
-        return math.sqrt(total / float(self._x.var()))
+        return math.sqrt(total / max(float(self._x.var()), LEAST_VARIANCE))
 
     def _half_dead(self, trial: _Trial) -> bool:
         y = self._values(trial.ranges)[0][:, : len(self._x)]

@@ -78,7 +78,9 @@ class FeedForward(Connections):
     ) -> None:
         """`calibrate`, for the layer's own kinds or the same with other ranges."""
         self._choose_ranges(kinds, Inputs.of(x.double().cpu().numpy()), layers)
-        self.reset_parameters(generator)
+        device = "cpu" if generator is None else generator.device
+        seed = int(torch.randint(2**62, (), generator=generator, device=device))
+        self._draw_from(seed)
         deviation = float(self(x).double().var(0, correction=0).mean().sqrt())
         if not 0 < deviation < float("inf"):
             return
@@ -86,10 +88,13 @@ class FeedForward(Connections):
             scaled_ranges(kind, ranges, 1 / deviation)
             for kind, ranges in zip(kinds, self._ranges, strict=True)
         )
-        self.reset_parameters(generator)
+        self._draw_from(seed)
         if self.bias is not None:
             self.bias.copy_(-self(x).double().mean(0))
             self._drawn = self._fingerprint()
+
+    def _draw_from(self, seed: int) -> None:
+        self.reset_parameters(torch.Generator(self._first.device).manual_seed(seed))
 
     @abstractmethod
     def _sums(self, rows: Tensor, matrices: list[Tensor]) -> Tensor:
