@@ -236,9 +236,7 @@ def test_grounding_f11_subtracts_its_value_at_0():
     assert f.grounded() == Function("p*logistic(q*x + r) - p*logistic(r)", init=f.init)
 
 
-@pytest.mark.parametrize(
-    "formula", ["p/x", "p*log(x)", "p*coth(x)", "x**p", "p*csc(q*x)", "p*x + log(x)*q", "p*x/x"]
-)
+@pytest.mark.parametrize("formula", ["p/x", "p*log(x)", "p*coth(x)", "p*csc(q*x)", "p*x + log(x)*q", "p*x/x"])
 def test_a_function_not_finite_at_zero_cannot_be_grounded(formula: str):
     with pytest.raises(FormulaError, match=r"cannot be grounded: F.0. = .* is not finite") as caught:
         Function(formula).grounded()

@@ -289,6 +289,7 @@ class _Rule:
         computed = run(self._schedule, {INPUT: self._points[None, :], **known, **self._fixed})
         return [np.broadcast_to(computed[root], (DRAWS, len(self._points))) for root in self._roots]
 
+    @np.errstate(all="ignore")  # what overflows is not finite, and refused
     def _trial(self, ranges: dict[str, Range]) -> _Trial | None:
         x, count = self._x, len(self._x)
         values, *slopes = self._values(ranges)
@@ -304,9 +305,8 @@ class _Rule:
         along = (y * (x - x.mean())).mean(1) ** 2 / x.var()
         zero, far = values[:, count], values[:, self._far]
         rest = np.where(np.isfinite(zero), zero, y.mean(1))[:, None]
-        with np.errstate(all="ignore"):
-            sent = np.sqrt(np.mean((far - rest) ** 2, 0) / np.mean((y - rest) ** 2))
-            tail = float(np.max(sent * math.sqrt(np.mean(x**2)) / np.abs(self._points[self._far])))
+        sent = np.sqrt(np.mean((far - rest) ** 2, 0) / np.mean((y - rest) ** 2))
+        tail = float(np.max(sent * math.sqrt(np.mean(x**2)) / np.abs(self._points[self._far])))
         return _Trial(
             ranges,
             gain=float((by_x**2).mean() * x.var()) / variance,
