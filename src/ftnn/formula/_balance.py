@@ -101,7 +101,8 @@ class Inputs:
     @property
     def scale(self) -> float:
         """The root of the mean square, as a power of 2."""
-        return 2.0 ** round(math.log2(math.sqrt(float(np.mean(self.array**2)))))
+        largest = float(np.abs(self.array).max())
+        return 2.0 ** round(math.log2(largest * math.sqrt(float(np.mean((self.array / largest) ** 2)))))
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ def _balanced(function: Function, in_features: int, inputs: Inputs, layers: int)
     unmeasured = Balance(with_paper_ranges(function).init, *[math.nan] * 4, violation=1.0, common=0.0)
     if function.has_memory:
         return unmeasured
-    if operations(*_needed(function)) > MAX_OPERATIONS:
+    if operations(*_needed(function)) > MAX_OPERATIONS or not 1e-30 < inputs.scale < 1e30:
         return unmeasured
     rule = _Rule(function, in_features, inputs, layers)
     best = rule.best()

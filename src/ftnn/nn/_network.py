@@ -96,7 +96,7 @@ class Network(nn.Module):
     def calibrate(self, x: Tensor, generator: torch.Generator | None = None) -> None:
         """Choose initial ranges for these inputs, layer by layer, and draw all parameters again.
 
-        Ranges that functions give are kept. See [`ftnn.nn.Transfer.calibrate`][].
+        Ranges that functions give are kept. See [`ftnn.nn.Transfer`][].
 
         **Arguments:**
 
