@@ -78,7 +78,7 @@ class Connections(nn.Module):
         self.reset_parameters()
 
     @property
-    def ranges(self) -> dict[str, Range] | list[dict[str, Range]]:
+    def ranges(self) -> Any:
         """The ranges that the parameters were drawn from, by name; for a mixed matrix, a list with one
         dictionary for each kind."""
         every = [dict(ranges) for ranges in self._ranges]
