@@ -52,7 +52,7 @@ AWAKE = 0.15
 0.56 for weights."""
 POWERS = range(-4, 5)
 """Widths to try, as powers of 2. Other scales of the inputs than 1 widen the range on both sides."""
-DRIFT, EXPLODES = 0.5, 100.0
+DRIFT, EXPLODES = 0.5, 20.0
 """How far training may move parameters, and how much larger than usual no connection should be then."""
 DRAWS, POINTS = 64, 32
 """Random connections, and inputs at which each is evaluated."""

@@ -1,0 +1,109 @@
+"""Where direct training starts: calibrated networks, shifts and signs of normalised sums."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import ftnn
+from ftnn.nn import Network
+from ftnn.training import fit
+from ftnn.training._normalised import Normalise, training_form
+from ftnn.training._outcome import digest
+from tests.training.problems import blobs
+
+
+def net(function: str, layers: int = 4, width: int = 12, activation: str = "tanh", seed: int = 0) -> Network:
+    torch.manual_seed(seed)
+    return Network(5, [width] * layers, 3, function=function, activation=activation, dtype=torch.float64)
+
+
+def norms(network: nn.Module, seed: int = 0) -> list[Normalise]:
+    x, _ = blobs(samples=200)
+    form = training_form(network, x, seed)
+    assert form is not None
+    return [module for module in form.module if isinstance(module, Normalise)]
+
+
+@pytest.mark.parametrize("function", ["F01", "F07", "F10", "F12", "F18", "p*gauss(q*x + r)"])
+def test_the_trained_network_computes_what_was_tested_during_training(function: str):
+    """Also with constants, which calibration draws again."""
+    x, y = blobs(samples=300)
+    network = net(function)
+    history = fit(network, x, y, epochs=5, test=(x, y))
+    with torch.no_grad():
+        accuracy = 100 * (network(torch.from_numpy(x)).argmax(1).numpy() == y).mean()
+    assert history.accuracy == pytest.approx(accuracy)
+    assert accuracy > 60
+
+
+def test_catalogue_functions_start_from_ranges_of_the_formula():
+    x, y = blobs(samples=200)
+    paper, formula = net("F12"), net("p*sin(q*x + r)")
+    for network in (paper, formula):
+        fit(network, x, y, epochs=1)
+    assert paper.layers[0].ranges == formula.layers[0].ranges
+    assert paper.layers[0].function == ftnn.catalogue["F12"]
+    assert digest(paper) == digest(formula)  # drawn from the seed of `fit`
+
+
+def test_only_networks_that_are_as_they_were_drawn_are_calibrated():
+    x, y = blobs(samples=200)
+    network = net("F12")
+    with torch.no_grad():
+        network.layers[1].theta["p"][0, 0] = 0.05
+    before = network.layers[0].matrix("q").clone()
+    fit(network, x, y, epochs=1, learning_rate=1e-9)
+    assert (network.layers[0].matrix("q") - before).abs().max() < 1e-6
+    trained = net("F12")
+    fit(trained, x, y, epochs=20)
+    history = fit(trained, x, y, epochs=1, learning_rate=1e-9)
+    assert history.epochs[-1].loss < 0.5  # it continues
+
+
+def test_calibration_can_be_switched_off():
+    x, y = blobs(samples=200)
+    for normalise in (True, False):
+        network = net("F12")
+        before = network.layers[0].matrix("q").clone()
+        fit(network, x, y, epochs=1, learning_rate=1e-9, calibrate=False, normalise=normalise)
+        assert (network.layers[0].matrix("q") - before).abs().max() < 1e-6
+
+
+def test_without_normalisation_the_network_itself_is_calibrated():
+    x, y = blobs(samples=200)
+    network = net("F12")
+    fit(network, x, y, epochs=1, learning_rate=1e-9, normalise=False)
+    assert network.layers[0].ranges["q"] != (-10, 10)
+    sums = network.layers[0](torch.from_numpy(x)).detach()
+    assert sums.var(0).mean() == pytest.approx(1, rel=0.1)
+
+
+def test_squares_of_signed_inputs_start_shifted():
+    assert all(bool((norm.bias == 0).all()) for norm in norms(net("F12")))
+    *below, last = norms(net("F18"))
+    assert all(bool((norm.bias == 1).all()) for norm in below)
+    assert bool((last.bias == 0).all())  # the output layer is linear
+
+
+def test_below_functions_of_one_sign_units_differ_in_sign():
+    *below, last = norms(net("F01"))
+    for norm in below:
+        assert norm.weight.abs().unique().tolist() == [0.5]
+        assert 0 < (norm.weight < 0).float().mean() < 1
+    assert bool((last.weight > 0).all())
+    assert all(bool((norm.weight > 0).all()) for norm in norms(net("F12")))
+
+
+def test_the_start_depends_only_on_the_seed():
+    first, again, other = (norms(net("F01"), seed)[0].weight for seed in (3, 3, 4))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize(("function", "rate"), [("p*sin(q*x + r)", 0.01), ("p*tan(q*x + r)", 0.003)])
+def test_functions_with_poles_in_reach_train_more_slowly(function: str, rate: float):
+    x, y = blobs(samples=100)
+    assert fit(net(function, 2, 100), x, y, epochs=1).epochs[0].rate == rate
+    assert fit(net(function, 2, 100), x, y, epochs=1, learning_rate=0.02).epochs[0].rate == 0.02
