@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 import ftnn
 from ftnn.errors import FtnnError
+from ftnn.formula._catalogue import with_paper_ranges
 from ftnn.training import fit
 from tests.fuzz.formulas import formula
 
@@ -17,13 +20,14 @@ BATCHES = 10
 
 def trained(source: str, engine: str) -> tuple[list[np.ndarray], list[float]] | None:
     torch.manual_seed(0)
-    function = ftnn.Function(source, constants={"u": (-1, 1)} if "u" in source else {})
+    function = with_paper_ranges(ftnn.Function(source, constants={"u": (-1, 1)} if "u" in source else {}))
     net = torch.nn.Sequential(
         ftnn.nn.Transfer(5, 6, function), torch.nn.Tanh(), ftnn.nn.Transfer(6, 3, function)
     ).double()
     random = np.random.default_rng(1)
     x = random.normal(size=(21, 5)) * (random.random((21, 5)) < 0.6)
-    history = fit(net, x, random.integers(3, size=21), epochs=1, batch_size=8, engine=engine, optimizer="sgd")  # pyright: ignore[reportArgumentType]
+    y, plain = random.integers(3, size=21), {"normalise": False, "learning_rate": 1e-3, "clip_norm": math.inf}
+    history = fit(net, x, y, epochs=1, batch_size=8, engine=engine, optimizer="sgd", **plain)  # pyright: ignore[reportArgumentType]
     if history.epochs == [] or not np.isfinite(history.epochs[0].loss):
         return None
     return [p.detach().numpy() for p in net.parameters()], [e.loss for e in history.epochs]

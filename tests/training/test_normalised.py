@@ -338,7 +338,7 @@ def test_normalised_sums_train_a_deep_network_that_does_not_train_without():
     accuracies: list[float] = []
     for normalise in (True, False):
         net = network("F03", (16,) * 8, "logistic", dtype=torch.float32)
-        history = fit(net, x, y, batch_size=32, normalise=normalise, test=(x, y))
+        history = fit(net, x, y, batch_size=32, normalise=normalise, calibrate=False, test=(x, y))
         accuracies.append(history.accuracy or 0)
     assert accuracies[0] > 85
     assert accuracies[1] < 45
