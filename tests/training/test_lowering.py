@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import ftnn
-from ftnn.errors import FtnnError
+from ftnn.errors import FtnnError, ShapeError
 from ftnn.nn._feed_forward import FeedForward
 from ftnn.training import _engine_choice, fit
 from tests.training.problems import blobs, network
@@ -90,6 +90,14 @@ def test_layers_with_a_scale_are_trained_by_torch(layer: FeedForward):
     before = layer.scale.detach().clone()
     assert fit(module, x, y, epochs=1).engine == "torch"
     assert not torch.equal(layer.scale, before)
+
+
+@pytest.mark.parametrize("features", [1, 7])
+def test_a_normalisation_of_another_width_than_its_layer_is_refused(features: int):
+    x, y = blobs(samples=60)
+    net = sequential(nn.Linear(5, 6), nn.BatchNorm1d(features), nn.Tanh(), nn.Linear(6, 3))
+    with pytest.raises(ShapeError, match=rf"nn\.BatchNorm1d\({features}\) follows a layer with 6 outputs"):
+        fit(net, x, y, epochs=1)
 
 
 def test_layerwise_training_needs_a_network():

@@ -50,6 +50,8 @@ STEP, LEAST_VARIANCE = (0.25, 2.0), 0.25
 AWAKE = 0.15
 """The least share of the connections that carries the signal: the participation ratio of their variances,
 0.56 for weights."""
+HALF = 0.4
+"""The share of dead connections from which positive amplitudes are tried."""
 POWERS = range(-4, 5)
 """Widths to try, as powers of 2. Other scales of the inputs than 1 widen the range on both sides."""
 DRIFT, EXPLODES = 0.5, 20.0
@@ -117,8 +119,6 @@ class Balance:
     """What a far input sends, compared with a weight."""
     awake: float
     """The share of the connections that carry the signal."""
-    deviation: float
-    """The standard deviation of a unit's sum."""
     violation: float
     """How far the conditions are violated: 1 if they all hold."""
     common: float
@@ -169,10 +169,10 @@ def initial_ranges(function: Function) -> Mapping[str, Range]:
 
 @lru_cache(maxsize=512)
 def _balanced(function: Function, in_features: int, inputs: Inputs, layers: int) -> Balance:
-    unmeasured = Balance(with_paper_ranges(function).init, *[math.nan] * 4, violation=1.0, common=0.0)
+    unmeasured = Balance(with_paper_ranges(function).init, *[math.nan] * 3, violation=1.0, common=0.0)
     if function.has_memory:
         return unmeasured
-    if operations(*_needed(function)) > MAX_OPERATIONS or not 1e-30 < inputs.scale < 1e30:
+    if _operations(*_needed(function)) > MAX_OPERATIONS or not 1e-30 < inputs.scale < 1e30:
         return unmeasured
     rule = _Rule(function, in_features, inputs, layers)
     best = rule.best()
@@ -196,6 +196,8 @@ class _Trial:
     gain: float
     tail: float
     awake: float
+    dead: float
+    """The share of the connections that send the same whatever their input."""
     step: float
     """How far a step of an optimiser moves the sum, compared with a weight."""
     variance: float
@@ -250,16 +252,12 @@ class _Rule:
         if best is None or best.preference[0] > 1.5:
             positive = [(width / 2, width) for width in widths]
             best = _better(best, self._search(start, searched, [*symmetric, *positive]))
-        if best is not None and self.amplitudes:  # such as rect(p): half of all connections would be dead
+        if best is not None and best.dead > HALF and self.amplitudes:  # such as rect(p)
             flipped = {
                 name: (0.0, high) for name, (_, high) in best.ranges.items() if name in self.amplitudes
             }
             positive_trial = self._trial({**best.ranges, **flipped})
-            if (
-                positive_trial is not None
-                and positive_trial.awake > 1.5 * best.awake
-                and self._half_dead(best)
-            ):
+            if positive_trial is not None and positive_trial.awake > 1.5 * best.awake:
                 best = positive_trial
         return best
 
@@ -313,6 +311,7 @@ class _Rule:
             gain=float((by_x**2).mean() * x.var()) / variance,
             tail=tail if math.isfinite(tail) else 1e6,
             awake=variance**2 / float((variances**2).mean()),
+            dead=float((variances == 0).mean()),
             step=self._step(by_parameters, variance),
             variance=variance,
             curvature=1 - float(along.mean()) / variance,
@@ -328,18 +327,13 @@ class _Rule:
             total += float(slope.var(1).mean()) * scale ** (2 - 2 * self.amplitudes.get(name, 0.0))
         return math.sqrt(total / max(float(self._x.var()), LEAST_VARIANCE))
 
-    def _half_dead(self, trial: _Trial) -> bool:
-        y = self._values(trial.ranges)[0][:, : len(self._x)]
-        return bool((y.var(1) == 0).mean() > 0.4)
-
     def scaled(self, trial: _Trial) -> Balance:
         """The ranges of a trial, with amplitudes that give the sum over all inputs variance 1."""
         deviation = math.sqrt(trial.variance * self.in_features)
         every = {name: {**self.function.init, **trial.ranges}[name] for name in self.function.parameters}
         ranges = scaled_ranges(self.function, every, 1 / deviation)
-        deviation = 1.0 if self.amplitudes else deviation
         violation, _ = trial.preference
-        measured = (trial.gain, trial.tail, trial.awake, deviation, violation, trial.common)
+        measured = (trial.gain, trial.tail, trial.awake, violation, trial.common)
         return Balance(ranges, *measured, fragile=self._is_fragile(trial))
 
     def _is_fragile(self, trial: _Trial) -> bool:
@@ -362,7 +356,7 @@ def _needed(function: Function) -> list[Expr]:
     return [function.expr, *(function.slope(name) for name in (INPUT, *free))]
 
 
-def operations(*roots: Expr) -> int:
+def _operations(*roots: Expr) -> int:
     return sum(isinstance(part, Call) for part in postorder(*roots))
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ftnn.errors import FtnnError, ShapeError
+from ftnn.formula._balance import Inputs
 from ftnn.formula._derive import differentiate
 from ftnn.formula._expr import INPUT, Expr
 from ftnn.formula._parse import error_in, parse
@@ -110,6 +111,14 @@ def activations_for(activation: str | Sequence[str], layers: int) -> tuple[str, 
     for name in (activation,) if isinstance(activation, str) else names:
         activation_formula(name)
     return names
+
+
+def inputs_through(*activations: str, scale: float = 1.0, shift: float = 0.0) -> Inputs:
+    """What activations make of normal sums with this deviation and mean, as inputs of the next layer."""
+    values = torch.from_numpy(scale * Inputs.normal().array + shift)
+    for activation in activations:
+        values = activation_formula(activation)(values)
+    return Inputs.of(values.numpy())
 
 
 class Activate(nn.Module):

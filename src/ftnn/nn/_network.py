@@ -10,21 +10,14 @@ from torch import Tensor, nn
 
 from ftnn.errors import ShapeError
 from ftnn.formula import Function, Mixed
-from ftnn.formula._balance import Inputs
 from ftnn.kernels import Backend
-from ftnn.nn._activations import activation_formula, activations_for, torch_activation
+from ftnn.nn._activations import activations_for, inputs_through, torch_activation
 from ftnn.nn._connections import AnyFunction, check_input, size
 from ftnn.nn._feed_forward import SAMPLES, FeedForward, Transfer
 from ftnn.nn._memory import Memory
 
 OUTPUT_RANGE = 0.1
 """The linear layer's weights are initially uniform in ± this."""
-
-
-def inputs_through(activation: str) -> Inputs:
-    """What a layer receives from units whose sums are unit normal."""
-    sums = torch.tensor(Inputs.normal().values, dtype=torch.float64, device="cpu")
-    return Inputs.of(activation_formula(activation)(sums).numpy())
 
 
 class Network(nn.Module):
@@ -79,7 +72,7 @@ class Network(nn.Module):
         for number, (n, m, f) in enumerate(zip(sizes, widths, functions, strict=False)):
             with torch.device("meta"):  # draw parameters only when it is known where from
                 layer = Transfer(n, m, f, dtype=dtype, backend=backend)
-            inputs = None if number == 0 else inputs_through(self.activations[number - 1])
+            inputs = inputs_through(self.activations[number - 1]) if number else None
             layer._choose_ranges(layer.kinds, inputs, len(widths))
             layer.to_empty(device=torch.get_default_device() if device is None else device)
             layer.reset_parameters()

@@ -137,16 +137,8 @@ def training_form(net: nn.Module, x: Array, seed: int | None = None) -> Training
         keep their parameters.
     """
     modules = list(_flat(net))
-    layers = [module for module in modules if isinstance(module, _LAYERS)]
-    hidden: list[FeedForward] = [layer for layer in layers[:-1] if isinstance(layer, FeedForward)]
-    parameters = [parameter for layer in layers for parameter in layer.parameters()]
-    if not (
-        hidden
-        and all(type(module) in _KNOWN for module in modules)
-        and len({*map(id, parameters)}) == len(parameters)
-        and all(parameter.requires_grad for layer in hidden for parameter in layer.parameters())
-        and not any(is_parametrized(part) for layer in hidden for part in layer.modules())
-    ):
+    hidden = _hidden(modules)
+    if not hidden:
         return None
     calibrates = seed is not None and all(layer.is_untouched for layer in hidden)
     start = Start(modules, hidden, seed or 0) if calibrates else None
@@ -185,15 +177,8 @@ def calibrate_hidden(net: nn.Module, x: Array, seed: int) -> None:
     For the arguments, see `training_form`.
     """
     modules = list(_flat(net))
-    layers = [module for module in modules if isinstance(module, _LAYERS)]
-    hidden: list[FeedForward] = [layer for layer in layers[:-1] if isinstance(layer, FeedForward)]
-    if not (
-        hidden
-        and all(type(module) in _KNOWN for module in modules)
-        and all(layer.is_untouched for layer in hidden)
-        and all(parameter.requires_grad for layer in hidden for parameter in layer.parameters())
-        and not any(is_parametrized(part) for layer in hidden for part in layer.modules())
-    ):
+    hidden = _hidden(modules)
+    if not hidden or not all(layer.is_untouched for layer in hidden):
         return
     start = Start(modules, hidden, seed)
     sample = torch.from_numpy(_spread(x)).to(hidden[0]._first.device)
@@ -201,6 +186,20 @@ def calibrate_hidden(net: nn.Module, x: Array, seed: int) -> None:
         if isinstance(module, FeedForward) and module in hidden:
             start.draw(module, hidden.index(module), sample)
         sample = copy.deepcopy(module).eval()(sample)
+
+
+def _hidden(modules: list[nn.Module]) -> list[FeedForward]:
+    """The hidden layers of functions; none if they cannot be drawn again and normalised."""
+    layers = [module for module in modules if isinstance(module, _LAYERS)]
+    hidden: list[FeedForward] = [layer for layer in layers[:-1] if isinstance(layer, FeedForward)]
+    parameters = [parameter for layer in layers for parameter in layer.parameters()]
+    can = (
+        all(type(module) in _KNOWN for module in modules)
+        and len({*map(id, parameters)}) == len(parameters)
+        and all(parameter.requires_grad for layer in hidden for parameter in layer.parameters())
+        and not any(is_parametrized(part) for layer in hidden for part in layer.modules())
+    )
+    return hidden if can else []
 
 
 def _flat(module: nn.Module) -> Iterator[nn.Module]:

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from ftnn.errors import FormulaError
 from ftnn.formula import Function, name_of
-from ftnn.formula._balance import Balance, Inputs, balanced
-from ftnn.nn._activations import activation_formula, formula_of
+from ftnn.formula._balance import Balance, balanced
+from ftnn.nn._activations import formula_of, inputs_through
 from ftnn.nn._feed_forward import SAMPLES, FeedForward
 from ftnn.training._random import Purpose, torch_generator
 
@@ -63,10 +63,7 @@ class Start:
 
     def _balances(self, layer: FeedForward, between: Sequence[nn.Module], shift: float) -> list[Balance]:
         """What is measured of the layer's kinds if normalised sums below it are shifted."""
-        values = torch.from_numpy(SCALE * Inputs.normal().array + shift)
-        for formula in filter(None, map(formula_of, between)):
-            values = activation_formula(formula)(values)
-        inputs = Inputs.of(values.numpy())
+        inputs = inputs_through(*filter(None, map(formula_of, between)), scale=SCALE, shift=shift)
         return [balanced(kind, layer.in_features, inputs, len(self._hidden)) for kind in _free(layer)]
 
 

@@ -296,8 +296,9 @@ class TrainingStep:
         code = kernel(
             activations.activate, value, slope, self._target, has_bias=has_bias, has_scale=normalises
         )
-        scale, bias = (layer.scale, layer.bias) if slopes else (layer.fixed_scale, layer.fixed_bias)
-        sums, bias = (work.normal if slopes else work.rows), bias if normalises else layer.bias
+        sums, scale, bias = work.normal, layer.scale, layer.bias
+        if normalises and not slopes:
+            sums, scale, bias = work.rows, layer.fixed_scale, layer.fixed_bias
         lanes = self._target.lanes
         parts = [
             activations.ActivateArgs(
