@@ -93,7 +93,7 @@ def test_the_papers_settings_are_chosen_by_gamma_and_the_direct_ones_without():
     assert (direct.solver, direct.epochs, direct.batch_size) == ("direct", (10, 10), 64)
     assert direct.optimizer == RULES["adam"]
     assert direct.schedule == "one-cycle"
-    assert (direct.rate, direct.gamma) == (1e-2, None)
+    assert (direct.learning_rate, direct.gamma) == (None, None)
     assert (papers.clip_norm, papers.normalise) == (None, False)
     assert (direct.clip_norm, direct.normalise) == (1.0, True)
 

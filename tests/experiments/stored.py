@@ -27,7 +27,9 @@ def row(
     versions: dict[str, str] | None = None,
 ) -> Row:
     versions = {"ftnn": "0.1.0"} if versions is None else versions
-    return Row(task.key, task, lwt, ft, None, failed, None, seconds, alone, "ab" * 32, versions, FINISHED)
+    return Row(
+        task.key, task, lwt, ft, None, None, failed, None, seconds, alone, "ab" * 32, versions, FINISHED
+    )
 
 
 def cell(store: Store, function: str, activation: Any, layers: int, gamma: float, **values: Any) -> None:

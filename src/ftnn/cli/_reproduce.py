@@ -41,6 +41,8 @@ _EXAMPLES = """\
 
 [cyan]ftnn reproduce mnist --functions "p*tan(q*x + r) where q in [-10, 10]" --layers 1 --gammas all[/cyan]
 
+[cyan]ftnn reproduce direct --layers 10[/cyan]   the paper's deepest networks, all layers trained at once
+
 [cyan]ftnn reproduce pi --pairs 200[/cyan]   four of the curves
 
 Finished work is kept in the store: after Ctrl-C, the same command continues.
@@ -55,19 +57,24 @@ reproduce = typer.Typer(
 )
 app.add_typer(reproduce)
 
+_Layers = Annotated[str, typer.Option(metavar="1,5,10", help="Numbers of hidden layers.")]
+_Functions = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="F01,F12,…", help="Catalogue names or formulas. Can be repeated. Default: F01 to F20."
+    ),
+]
+_Activations = Annotated[str, typer.Option(metavar="NAME,…", help="Any of logistic, relu and tanh.")]
+_Seeds = Annotated[str, typer.Option(metavar="0,1,…", help="Seeds.")]
+_Data = Annotated[str, typer.Option(metavar="mnist[:N]", help="All images, or only the first N.")]
+_Width = Annotated[int, typer.Option(help="Units in each hidden layer.")]
+
 
 @reproduce.command("mnist", epilog=_EXAMPLES)
 def reproduce_mnist(
-    layers: Annotated[str, typer.Option(metavar="1,5,10", help="Numbers of hidden layers.")] = "1,5,10",
-    functions: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="F01,F12,…", help="Catalogue names or formulas. Can be repeated. Default: F01 to F20."
-        ),
-    ] = None,
-    activations: Annotated[str, typer.Option(metavar="NAME,…", help="Any of logistic, relu and tanh.")] = (
-        "logistic,relu,tanh"
-    ),
+    layers: _Layers = "1,5,10",
+    functions: _Functions = None,
+    activations: _Activations = "logistic,relu,tanh",
     gammas: Annotated[
         str,
         typer.Option(
@@ -76,14 +83,12 @@ def reproduce_mnist(
             "numbers.",
         ),
     ] = "best",
-    seeds: Annotated[str, typer.Option(metavar="0,1,…", help="Seeds.")] = "0",
+    seeds: _Seeds = "0",
     jobs: _Jobs = None,
     ray: _Ray = None,
     store: StorePath = DEFAULT,
-    data: Annotated[
-        str, typer.Option(metavar="mnist[:N]", help="All images, or only the first N.")
-    ] = "mnist",
-    width: Annotated[int, typer.Option(help="Units in each hidden layer.")] = 128,
+    data: _Data = "mnist",
+    width: _Width = 128,
     epochs: Annotated[int, typer.Option(help="Epochs of layer-wise training, per layer.")] = 15,
     fine_tuning_epochs: Annotated[int, typer.Option(help="Maximum epochs of fine-tuning.")] = 15,
     as_json: Json = False,
@@ -94,12 +99,11 @@ def reproduce_mnist(
     """
     from ftnn.cli._cells import Line, show_lines
     from ftnn.experiments import mnist_cells
-    from ftnn.experiments.paper.mnist.functions import FUNCTIONS
 
     chosen: Any = names("--activations", activations)
     cells = mnist_cells(
         numbers("--layers", layers, int, low=1),
-        [name for text in functions or () for name in names("--functions", text)] or FUNCTIONS,
+        _function_names(functions),
         chosen,
         gammas if gammas in ("best", "all") else numbers("--gammas", gammas, float, also="best, all, or "),
         seed_numbers(seeds),
@@ -115,6 +119,48 @@ def reproduce_mnist(
         show_lines(lines)
 
 
+@reproduce.command("direct", epilog=_EXAMPLES)
+def reproduce_direct(
+    layers: _Layers = "1,5,10",
+    functions: _Functions = None,
+    activations: _Activations = "logistic,relu,tanh",
+    seeds: _Seeds = "0",
+    jobs: _Jobs = None,
+    ray: _Ray = None,
+    store: StorePath = DEFAULT,
+    data: _Data = "mnist:50000",
+    width: _Width = 128,
+    epochs: Annotated[int, typer.Option(help="Epochs.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """Train the paper's MNIST networks directly, all layers at once, next to its best results."""
+    from ftnn.cli._cells import DirectLine, show_direct
+    from ftnn.experiments import direct_cells
+
+    chosen: Any = names("--activations", activations)
+    cells = direct_cells(
+        numbers("--layers", layers, int, low=1),
+        _function_names(functions),
+        chosen,
+        seed_numbers(seeds),
+        epochs=epochs,
+        data=data,
+        width=width,
+    )
+    rows = _run([cell.task() for cell in cells], jobs, ray, store)
+    lines = [DirectLine(cell, rows[cell.task().key]) for cell in cells]
+    if as_json:
+        show_json({"cells": [line.as_json() for line in lines]})
+    else:
+        show_direct(lines)
+
+
+def _function_names(options: list[str] | None) -> Sequence[str]:
+    from ftnn.experiments.paper.mnist.functions import FUNCTIONS
+
+    return [name for option in options or () for name in names("--functions", option)] or FUNCTIONS
+
+
 @reproduce.command("pi", epilog=_EXAMPLES)
 def reproduce_pi(
     hidden: Annotated[
@@ -124,7 +170,7 @@ def reproduce_pi(
         str,
         typer.Option(metavar="200,400,…", help="Numbers of digits to learn: pairs of a digit and the next."),
     ] = "200,400,800",
-    seeds: Annotated[str, typer.Option(metavar="0,1,…", help="Seeds.")] = "0",
+    seeds: _Seeds = "0",
     epochs: Annotated[int, typer.Option(help="Number of passes over the digits.")] = 5000,
     jobs: _Jobs = None,
     ray: _Ray = None,
@@ -181,7 +227,7 @@ def reproduce_conic(
             "hyperbola-without-signs, closed-3, closed-5, open-3 and open-5. Default: all.",
         ),
     ] = None,
-    seeds: Annotated[str, typer.Option(metavar="0,1,…", help="Seeds.")] = "0",
+    seeds: _Seeds = "0",
     store: StorePath = DEFAULT,
     out: Annotated[
         Path | None,

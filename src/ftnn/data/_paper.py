@@ -38,6 +38,13 @@ def paper_best() -> tuple[PaperCell, ...]:
     return _read("mnist_best.csv", "best_gamma")
 
 
+def paper_best_of(function: str, activation: str, hidden_layers: int) -> PaperCell | None:
+    """One of `paper_best`; None if the paper has no such network."""
+    place = (function, activation, hidden_layers)
+    cells = (cell for cell in paper_best() if (cell.function, cell.activation, cell.hidden_layers) == place)
+    return next(cells, None)
+
+
 def paper_cell(function: str, activation: str, hidden_layers: int, gamma: int) -> PaperCell:
     """One cell of `paper_grid`."""
     cell = _cells().get((function, activation, hidden_layers, gamma))

@@ -15,7 +15,7 @@ from ftnn.errors import FtnnError
 from ftnn.nn import Network
 from ftnn.nn._descriptions import describe
 from ftnn.nn._safetensors import as_path
-from ftnn.training._checkpoint import Checkpoint, CheckpointError
+from ftnn.training._checkpoint import Checkpoint, CheckpointError, Keeper
 from ftnn.training._checks import callables
 from ftnn.training._engine import EngineName
 from ftnn.training._engine_choice import choose
@@ -23,13 +23,13 @@ from ftnn.training._history import History
 from ftnn.training._normalised import calibrate_hidden, training_form
 from ftnn.training._optimizers import MakeOptimizer
 from ftnn.training._outcome import digest
-from ftnn.training._problem import Loss, problem_for
+from ftnn.training._problem import Loss, Problem, problem_for
 from ftnn.training._progress import Reporter, reporter
 from ftnn.training._rules import Rule
 from ftnn.training._run import Callback, Run
 from ftnn.training._schedules import HALVING, Schedule
-from ftnn.training._settings import FRAGILE_RATE, Settings, Solver
-from ftnn.training._start import has_fragile_functions
+from ftnn.training._settings import Settings, Solver
+from ftnn.training._start import learning_rate_for
 from ftnn.training._stream import count_of, first_batch, rows
 
 
@@ -150,15 +150,7 @@ def fit(
     if settings.solver == "layerwise" and not isinstance(net, Network):
         raise FtnnError('solver="layerwise" trains an ftnn.nn.Network; for an nn.Sequential, use "direct"')
     path = None if checkpoint is None else as_path(checkpoint, CheckpointError)
-    form_seed = settings.seed if settings.calibrate else None
-    form = training_form(net, problem.x, form_seed) if settings.normalise else None
-    if settings.solver == "direct" and gamma is None and learning_rate is None and has_fragile_functions(net):
-        settings = replace(settings, learning_rate=FRAGILE_RATE)
-    if settings.calibrate and not settings.normalise:
-        calibrate_hidden(net, problem.x, settings.seed)
-    name = choose(engine, net if form is None else form.module, make_optimizer, settings.batch_size)
-    functions = callables("callbacks", callbacks)
-    run = Run(net, problem, settings, name, make_optimizer, Checkpoint(None, {}), functions, form)
+    run = make_run(net, problem, settings, engine, make_optimizer, callables("callbacks", callbacks))
     if path is not None:
         run.checkpoint = Checkpoint(path, _identity(run), lambda: _identity_in_0_1(run))
     with reporter(progress, sum(stage.epochs for stage in run.stages)) as reports:
@@ -167,6 +159,33 @@ def fit(
         except KeyboardInterrupt:
             run.checkpoint.flush()
             raise
+
+
+def make_run(
+    net: Network | nn.Sequential,
+    problem: Problem,
+    settings: Settings,
+    engine: EngineName = "auto",
+    optimizer: MakeOptimizer | None = None,
+    callbacks: tuple[Callback, ...] = (),
+    keeper: Keeper | None = None,
+) -> Run:
+    """A run of these settings, with the network drawn and normalised as they say.
+
+    **Arguments:**
+
+    - `optimizer`: what makes a torch optimizer, instead of the rule in the settings.
+    - `keeper`: what keeps the run's state; None: nothing.
+    """
+    form = None
+    if settings.normalise:
+        form = training_form(net, problem.x, settings.seed if settings.calibrate else None)
+    elif settings.calibrate:
+        calibrate_hidden(net, problem.x, settings.seed)
+    if settings.gamma is None and settings.learning_rate is None:
+        settings = replace(settings, learning_rate=learning_rate_for(net))
+    name = choose(engine, net if form is None else form.module, optimizer, settings.batch_size)
+    return Run(net, problem, settings, name, optimizer, keeper or Checkpoint(None, {}), callbacks, form)
 
 
 def _stream_settings(
@@ -189,7 +208,7 @@ def _stream_settings(
             f"schedule={settings.schedule!r} needs to know how many mini-batches there are; pass an iterable "
             'with a length, or use schedule="constant"'
         )
-    return replace(settings, batch_size=size, momentum=0.0)
+    return replace(settings, batch_size=size)
 
 
 def _identity(run: Run) -> dict[str, Any]:

@@ -81,18 +81,16 @@ _BY_SOLVER: dict[str, dict[str, Any]] = {
     "joint": {"epochs": (15, 15), "batch_size": 16, "optimizer": "sgd", "gamma": -2, "schedule": "constant"},
     "direct": {
         "epochs": (10, 10),
-        "batch_size": 64,
+        "batch_size": 32,
         "optimizer": "adam",
-        "learning_rate": 1e-2,
         "schedule": "one-cycle",
         "clip_norm": 1.0,
         "normalise": True,
         "calibrate": True,
     },
 }
-"""Defaults that depend on the solver; those of layer-wise and joint training are the paper's."""
-FRAGILE_RATE = 3e-3
-"""The direct solver's learning rate for functions that training easily takes to a pole."""
+"""Defaults that depend on the solver; those of layer-wise and joint training are the paper's. The direct
+solver's learning rate depends on the network."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +194,8 @@ class Settings:
                 "learning rate: set only one of them"
             )
         self._check("momentum")
-        if self.momentum and self.optimizer not in (None, "sgd"):
+        with_momentum = Rule("p - rate*m", {"m": "mu*m + g"}, {"mu": self.momentum})
+        if self.momentum and self.optimizer not in (None, "sgd", with_momentum):
             raise FtnnError(
                 f"momentum={quoted(self.momentum)} is for SGD, not for optimizer={quoted(self.optimizer)}"
             )
@@ -214,8 +213,9 @@ class Settings:
                 raise FtnnError(f"{name}=True is for the direct solver, not for solver={quoted(self.solver)}")
             self._set(name, bool(getattr(self, name)))
         if self.momentum:
-            self._set("optimizer", Rule("p - rate*m", {"m": "mu*m + g"}, {"mu": self.momentum}))
-        _ = self.rate, self.fine_tuning_rate
+            self._set("optimizer", with_momentum)
+        if self.gamma is not None:
+            _ = self.rate, self.fine_tuning_rate
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -226,7 +226,10 @@ class Settings:
 
     @property
     def rate(self) -> float:
-        return self.learning_rate or _power(self.gamma or 0)
+        if self.learning_rate is not None:
+            return self.learning_rate
+        assert self.gamma is not None, "the direct solver's learning rate depends on the network"
+        return _power(self.gamma)
 
     @property
     def fine_tuning_rate(self) -> float:

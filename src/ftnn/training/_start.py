@@ -67,15 +67,20 @@ class Start:
         return [balanced(kind, layer.in_features, inputs, len(self._hidden)) for kind in _free(layer)]
 
 
-def has_fragile_functions(net: nn.Module) -> bool:
-    """Whether training can easily take a function of a network to a pole."""
+SHALLOW_RATE, RATE, FRAGILE_RATE = 2e-2, 1e-2, 3e-3
+"""The learning rate with one layer of functions, with more, and if training easily takes one to a pole."""
+
+
+def learning_rate_for(net: nn.Module) -> float:
+    """The learning rate of direct training."""
     layers = [module for module in net.modules() if isinstance(module, FeedForward)]
     try:
-        return any(
+        is_fragile = any(
             balanced(kind, layer.in_features).fragile for layer in layers for kind in set(_free(layer))
         )
     except FormulaError:
-        return True
+        is_fragile = True
+    return FRAGILE_RATE if is_fragile else SHALLOW_RATE if len(layers) == 1 else RATE
 
 
 def _worst(balances: Sequence[Balance]) -> float:

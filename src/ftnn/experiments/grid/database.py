@@ -11,7 +11,8 @@ from typing import Any
 
 from ftnn.errors import FtnnError
 
-VERSION = 1
+VERSION = 2
+"""Version 2 has `validation_accuracy`; stores of version 1 get it when they are opened."""
 _APPLICATION_ID = 0x66746E6E  # "ftnn": SQLite keeps it in the file's header
 _PATIENCE = 20.0  # seconds to wait for another writer
 _SCHEMA = """
@@ -21,6 +22,7 @@ CREATE TABLE stages (
     kind TEXT NOT NULL,
     lwt_accuracy REAL,
     ft_accuracy REAL,
+    validation_accuracy REAL,
     loss REAL,
     failed TEXT,
     advice TEXT,
@@ -82,6 +84,8 @@ class Database:
             )
         if not tables:
             self._create()
+        elif version < VERSION:
+            self._upgrade()
         # Commits survive a killed process; only a power failure can lose the last ones.
         self.execute("PRAGMA synchronous = NORMAL")
 
@@ -102,6 +106,12 @@ class Database:
                 self.execute(statement)
             self.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             self.execute(f"PRAGMA user_version = {VERSION}")
+
+    def _upgrade(self) -> None:
+        with self.writing():
+            if self.execute("PRAGMA user_version").fetchone()[0] < VERSION:  # else another process was faster
+                self.execute("ALTER TABLE stages ADD COLUMN validation_accuracy REAL")
+                self.execute(f"PRAGMA user_version = {VERSION}")
 
     def close(self) -> None:
         self._connection.close()

@@ -72,10 +72,13 @@ class Outcome:
     """What the stage trained: a layer and the output layer above it, or all; named as in a `state_dict`."""
     lwt_accuracy: float | None
     ft_accuracy: float | None
+    """The final test accuracy, also of cells without fine-tuning."""
     digest: str
     """Of the whole network; after the last stage of a cell, the digest that `ftnn train` prints."""
     seconds: float
     """Processor time."""
+    validation_accuracy: float | None = None
+    """On held-out training samples; None if there are none."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from ftnn.experiments.grid.store import Store
 _PLAIN = tuple(
     field.name for field in fields(Row) if field.name not in ("key", "task", "versions", "finished")
 )
+_NEWER = ("validation_accuracy",)
+"""Columns that files of ftnn 0.1 do not have."""
 
 
 def write(
@@ -62,7 +64,7 @@ def lines(path: Path) -> list[Line]:
 
 def read(lines: Iterable[Line]) -> Iterator[tuple[str, Addition]]:
     for line in lines:
-        values = line.values
+        values: dict[str, Any] = {**dict.fromkeys(_NEWER), **line.values}
         for name in ("task", *_PLAIN, "versions", "finished", "epochs"):
             if name not in values:
                 raise DataError(f"column {name!r} is missing: this is not an export of a store")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
-from typing import Any
+from typing import Any, get_args
 
 import safetensors
 import safetensors.numpy
@@ -20,6 +20,7 @@ from ftnn.experiments.grid.checks import Check, check, or_null
 from ftnn.experiments.grid.jobs import Array
 from ftnn.experiments.grid.registry import KINDS, Line
 from ftnn.experiments.grid.task import AnyTask, C, Task
+from ftnn.training._history import StageName
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Row:
     task: AnyTask
     lwt_accuracy: float | None
     ft_accuracy: float | None
+    validation_accuracy: float | None
     loss: float | None
     failed: str | None
     advice: str | None
@@ -90,6 +92,7 @@ def imported(
     *,
     lwt_accuracy: float | None = None,
     ft_accuracy: float | None = None,
+    validation_accuracy: float | None = None,
     failed: str | None = None,
     cell_seconds: float | None = None,
     digest: str = "",
@@ -101,6 +104,7 @@ def imported(
         task=task,
         lwt_accuracy=lwt_accuracy,
         ft_accuracy=ft_accuracy,
+        validation_accuracy=validation_accuracy,
         loss=None,
         failed=failed,
         advice=None,
@@ -183,6 +187,7 @@ _ROW: dict[str, Check] = {
     "task": (lambda v: isinstance(v, Task), "a task"),
     "lwt_accuracy": checks.ACCURACY,
     "ft_accuracy": checks.ACCURACY,
+    "validation_accuracy": checks.ACCURACY,
     "loss": or_null(checks.NUMBER),
     "failed": or_null(checks.TEXT),
     "advice": or_null(checks.TEXT),
@@ -194,7 +199,7 @@ _ROW: dict[str, Check] = {
 }
 assert [*_ROW] == [field.name for field in fields(Row)]
 _EPOCH: dict[str, Check] = {  # of every epoch type
-    "stage": (lambda v: v in ("lwt", "ft", "joint"), "lwt, ft or joint"),
+    "stage": (lambda v: v in get_args(StageName), ", ".join(get_args(StageName))),
     "layer": checks.COUNT,
     "epoch": checks.COUNT,
     "rate": checks.NUMBER,

@@ -14,15 +14,17 @@ FUNCTIONS = tuple(name for name in catalogue if name != "memory")
 _RANGE = re.compile(r"(\w+)\s+in\s+\[\s*([^,\]]+),\s*([^,\]]+)\]$")
 
 
-@cache
 def function_of(text: str) -> Function:
-    """Parse a function: `F12`, a formula, or `p*tan(q*x + r) where q in [-9, 9] and r in [0, 1]`.
+    """Parse a function as `given` does; parameters without a range start in ±0.1, as in the paper."""
+    return with_paper_ranges(given(text))
 
-    Parameters without a range start in ±0.1, as in the paper.
-    """
+
+@cache
+def given(text: str) -> Function:
+    """Parse a function: `F12`, a formula, or `p*tan(q*x + r) where q in [-9, 9] and r in [0, 1]`."""
     formula, where, ranges = text.partition(" where ")
     if not where:
-        return with_paper_ranges(as_function(text))
+        return as_function(text)
     init: dict[str, tuple[float, float]] = {}
     for part in ranges.split(" and "):
         match = _RANGE.match(part.strip())
@@ -37,7 +39,7 @@ def function_of(text: str) -> Function:
     if formula in catalogue:
         known = catalogue[formula]
         return Function(known.formula, init={**known.init, **init}, constants=known.choices)
-    return with_paper_ranges(Function(formula, init=init))
+    return Function(formula, init=init)
 
 
 def without_ranges(text: str) -> str:

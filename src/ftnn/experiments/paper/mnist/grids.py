@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Literal
 
-from ftnn.data import paper_best
+from ftnn.data._paper import paper_best_of
 from ftnn.errors import FtnnError
 from ftnn.experiments.paper.mnist.cells import ACTIVATIONS, Cell
 from ftnn.experiments.paper.mnist.functions import FUNCTIONS, without_ranges
@@ -64,10 +64,9 @@ def mnist_cells(
 
 def _best(function: str, activation: Activation, depth: int) -> Sequence[float]:
     """The paper's best γ; all of them if every γ failed."""
-    for cell in paper_best():
-        place = cell.function, cell.activation, cell.hidden_layers
-        if place == (without_ranges(function), activation, depth):
-            return GAMMAS if cell.gamma is None else (cell.gamma,)
+    cell = paper_best_of(without_ranges(function), activation, depth)
+    if cell is not None:
+        return GAMMAS if cell.gamma is None else (cell.gamma,)
     Cell(function, activation, depth, 0.0)  # raises an error for invalid values
     raise FtnnError(
         f"the paper has no best γ for {function}-{activation} with {depth} hidden layers; set gammas to "

@@ -1,4 +1,4 @@
-"""Trains a stage of a cell. Loads torch."""
+"""Trains the stages of cells. Loads torch."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cache
 
+import torch
+
 from ftnn.data import mnist
 from ftnn.experiments.grid.jobs import Checkpoint, Outcome, Predecessor
 from ftnn.experiments.grid.task import OnProgress
 from ftnn.experiments.paper.mnist.cells import PIXELS, Cell, Stage, images
-from ftnn.experiments.paper.mnist.functions import function_of
+from ftnn.experiments.paper.mnist.direct import HELD_OUT, Direct
+from ftnn.experiments.paper.mnist.functions import function_of, given
 from ftnn.experiments.paper.running import Running, arrays_of, load_arrays
 from ftnn.nn import Network
-from ftnn.training import Epoch, History, digest, initialise
+from ftnn.training import Epoch, History, Settings, digest, initialise
 from ftnn.training._checkpoint import Position, State
+from ftnn.training._fit import make_run
+from ftnn.training._outcome import measure
 from ftnn.training._problem import Problem, make_problem
 from ftnn.training._progress import Silent
 from ftnn.training._run import Run
@@ -23,9 +28,14 @@ from ftnn.training._run import Run
 class _Keeper:
     """Stands in for a checkpoint file: starts a run, and reports its checkpoints to the scheduler."""
 
-    def __init__(self, start: State, earlier: int, running: Running):
-        self._start, self._running = start, running
-        self._earlier = earlier  # number of epochs in the stages before this one
+    def __init__(self, start: State, checkpoint: Checkpoint | None, running: Running):
+        self._running = running
+        self._earlier = len(start.history.epochs)  # in the stages before this one
+        self._start = start
+        if checkpoint is not None:
+            notes = checkpoint.notes
+            start.history.epochs += [Epoch(**epoch) for epoch in notes["epochs"]]
+            self._start = replace(start, position=Position(**notes["position"]), engine=checkpoint.arrays)
 
     def load(self) -> State | None:
         return self._start
@@ -69,6 +79,42 @@ def network_of(cell: Cell, before: Sequence[Predecessor] = ()) -> Network:
     return net
 
 
+def train_directly(task: Direct, checkpoint: Checkpoint | None, on_progress: OnProgress) -> Outcome:
+    """Run a cell of direct training; see `Task.run`."""
+    cell = task.cell
+    problem = problem_of(cell.data)  # before the clock starts: many cells share it
+    running = Running(task.key, checkpoint, on_progress)
+    net = Network(PIXELS, [cell.width] * cell.hidden_layers, 10, given(cell.function), cell.activation)
+    initialise(net, cell.seed)
+    keeper = _Keeper(State(net=arrays_of(net)), checkpoint, running)
+    settings = Settings(epochs=(cell.epochs, 0), seed=cell.seed)
+    history = make_run(net, problem, settings, "compiled", keeper=keeper).through(None, Silent())
+    return Outcome(
+        key=task.key,
+        epochs=tuple(history.epochs),
+        failed=history.failed,
+        advice=history.advice,
+        loss=history.loss,
+        arrays=arrays_of(net),
+        lwt_accuracy=None,
+        ft_accuracy=history.accuracy,
+        digest=digest(net),
+        seconds=running.seconds,
+        validation_accuracy=_validation_accuracy(net, cell.data),
+    )
+
+
+def _validation_accuracy(net: Network, data: str) -> float | None:
+    """On the images that are held out; None if the network was trained on them."""
+    loaded, count = mnist(), images(data)
+    if count is None or count > HELD_OUT:
+        return None
+    x, y = (values[HELD_OUT:][: count // 5] for values in (loaded.train_images, loaded.train_labels))
+    with torch.no_grad():
+        accuracy, _ = measure(net(torch.from_numpy(x)).numpy(), y, "softmax")
+    return accuracy
+
+
 def train(
     stage: Stage, before: tuple[Predecessor, ...], checkpoint: Checkpoint | None, on_progress: OnProgress
 ) -> Outcome:
@@ -84,11 +130,7 @@ def train(
         history.failed, history.advice = failed.failed, failed.advice
     else:
         start = State(Position(stage=len(before)), history, arrays_of(net))
-        if checkpoint is not None:
-            notes = checkpoint.notes
-            history.epochs += [Epoch(**epoch) for epoch in notes["epochs"]]
-            start = replace(start, position=Position(**notes["position"]), engine=checkpoint.arrays)
-        keeper = _Keeper(start, earlier, running)
+        keeper = _Keeper(start, checkpoint, running)
         run = Run(net, problem, cell.settings(), "compiled", None, keeper, ())
         history = run.through(None if stage.ends_cell else cell.hidden_layers - 1, Silent())
     arrays = arrays_of(net)
