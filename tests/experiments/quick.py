@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ftnn.experiments import Cell, PiCell, Store
+from ftnn.experiments import Cell, DirectCell, PiCell, Store
 from ftnn.experiments.grid.exchange import import_files
 from ftnn.experiments.grid.jobs import Event, Job, Outcome, Progress
 from ftnn.experiments.grid.scheduler import run
@@ -63,7 +63,7 @@ class Quiet:
         self.lost_tasks.append(task)
 
 
-def run_inline(cells: Iterable[Cell | PiCell], store: Store) -> Inline:
+def run_inline(cells: Iterable[Cell | DirectCell | PiCell], store: Store) -> Inline:
     executor = Inline()
     run([each.task() for each in cells], store, executor, Quiet())
     return executor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from typing import Any
 
@@ -55,6 +56,17 @@ class CompiledSteps:
         self._scalars[updates.FIRST :] = self.rule.scalars([rate], [self.count])[0]
         self._calls.run(1)
         return self.p
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="other CPUs are as they are")
+def test_parameters_that_fade_end_at_zero_and_not_as_subnormal_numbers():
+    """CPUs take up to a hundred times as long for those."""
+    fading = CompiledSteps(Rule("p/2 + g").compiled(0.0), np.ones(8))
+    for _ in range(1060):
+        fading.step(np.zeros(8), 0.1)
+    assert not fading.p.any()
+    tiny = np.finfo(np.float64).tiny
+    assert np.array([tiny])[0] / 2 > 0  # outside training, this thread computes as before
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.03])

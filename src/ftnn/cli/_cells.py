@@ -84,6 +84,12 @@ class DirectLine:
     row: Row
 
     @property
+    def place(self) -> tuple[Any, ...]:
+        """The key that lists are sorted by."""
+        cell = self.cell
+        return cell.function, cell.activation, cell.hidden_layers, cell.seed
+
+    @property
     def accuracies(self) -> tuple[float | None, float | None]:
         """On test and validation images; None if it failed."""
         return (None, None) if self.row.failed else (self.row.ft_accuracy, self.row.validation_accuracy)

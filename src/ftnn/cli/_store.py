@@ -34,9 +34,10 @@ app.add_typer(store)
 @store.command("list")
 def store_list(store: ExistingStore = DEFAULT, as_json: Json = False) -> None:
     """List the trained networks (cells) in a store, next to the paper's results."""
-    from ftnn.cli._cells import Line, show_lines
+    from ftnn.cli._cells import DirectLine, Line, show_direct, show_lines
     from ftnn.experiments.grid.rows import rows_of
     from ftnn.experiments.paper.mnist.cells import FineTuning
+    from ftnn.experiments.paper.mnist.direct import Direct
 
     with open_store(store) as opened:
         rows, damaged = opened.survey()
@@ -44,12 +45,15 @@ def store_list(store: ExistingStore = DEFAULT, as_json: Json = False) -> None:
     outdated = sum(row.task.older is not None for row in rows)
     lines = [Line(cell, row) for cell, row in rows_of(FineTuning, rows)]
     lines.sort(key=lambda line: line.place)
+    direct = [DirectLine(cell, row) for cell, row in rows_of(Direct, rows)]
+    direct.sort(key=lambda line: line.place)
     stages = Counter(row.task.kind for row in rows)
     seconds = sum(row.seconds for row in rows)
     print_damaged(damaged)
     if as_json:
         document = {
             "cells": [line.as_json() for line in lines],
+            "direct": [line.as_json() for line in direct],
             "stages": dict(stages),
             "curves": stages["pi"],
             "seconds": seconds,
@@ -58,8 +62,11 @@ def store_list(store: ExistingStore = DEFAULT, as_json: Json = False) -> None:
         }
         show_json(document)
         return
-    show_lines(lines)
-    say(f"{len(lines)} cells, {stages['pi']} curves of π")
+    if lines or not direct:
+        show_lines(lines)
+    if direct:
+        show_direct(direct)
+    say(f"{len(lines)} cells, {len(direct)} trained directly, {stages['pi']} curves of π")
     say(f"{stages['lwt']} stages of layer-wise training, {stages['ft']} of fine-tuning: {seconds:.0f} s")
     if outdated:
         say(f"{outdated} of these stages are from an older version of ftnn; will be rerun")
@@ -78,9 +85,9 @@ def store_export(
     what: Annotated[
         str,
         typer.Option(
-            metavar="mnist|custom|other|pi",
+            metavar="mnist|custom|other|direct|pi",
             help="Contents of a CSV file. mnist: catalogue functions; custom: your own functions; other: "
-            "settings that differ from the paper's; pi: digits of π.",
+            "settings that differ from the paper's; direct: trained directly; pi: digits of π.",
         ),
     ] = "mnist",
     parameters: Annotated[bool, typer.Option(help="Include trained parameters in a Parquet file.")] = True,

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,22 @@ class TestClaims:
     def test_claims_expire(self, store: Store) -> None:
         assert store.claim(["k"], "me", -1)
         assert store.claim(["k"], "you", 60)
+
+
+class TestVersions:
+    def test_a_store_of_version_1_gets_the_new_column(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.sqlite"
+        with Store(path) as store:
+            store.record(TASK, outcome(), {"ftnn": "1"})
+        with sqlite3.connect(path) as other:
+            other.execute("ALTER TABLE stages DROP COLUMN validation_accuracy")
+            other.execute("PRAGMA user_version = 1")
+        other.close()
+        task = cell("F12").task()
+        with Store(path) as store:
+            store.record(task, replace(outcome(), key=task.key, validation_accuracy=70.0), {"ftnn": "1"})
+            assert {row.task: row.validation_accuracy for row in store.rows()} == {TASK: None, task: 70.0}
+        Store(path).close()  # not upgraded twice
 
 
 class TestBadFiles:

@@ -12,6 +12,7 @@ from ftnn.experiments.paper.mnist.functions import FUNCTIONS
 from ftnn.experiments.paper.mnist.grids import LAYERS
 from ftnn.experiments.report import svg
 from ftnn.experiments.report.contents import Report
+from ftnn.experiments.report.direct import by_function
 from ftnn.experiments.report.entries import Entry, Rate
 from ftnn.experiments.report.pi import panels
 from ftnn.experiments.report.summary import BIN, EDGE, differences, histogram
@@ -41,6 +42,7 @@ def page(report: Report) -> str:
             activations=ACTIVATION_NAMES,
             panels=[(pairs, Markup(drawn)) for pairs, drawn in panels(report.curves)],
             series={units: number % 6 for number, units in enumerate(hidden)},
+            direct_rows=by_function,
             details=_details(report),
             markup=Markup,
         )

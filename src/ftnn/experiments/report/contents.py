@@ -13,6 +13,7 @@ from ftnn.experiments.grid.task import AnyTask
 from ftnn.experiments.paper.mnist.cells import FineTuning
 from ftnn.experiments.report.claims import Claim, claims
 from ftnn.experiments.report.conic import ConicResult, conic_results, figure
+from ftnn.experiments.report.direct import DirectDepth, direct
 from ftnn.experiments.report.entries import Custom, Entry, custom, entries
 from ftnn.experiments.report.gallery import CatalogueFunction, Trained, gallery, trained
 from ftnn.experiments.report.pi import Curve, curves
@@ -32,6 +33,7 @@ class Report:
     summary: Summary
     seeds: Seeds
     claims: tuple[Claim, ...]
+    direct: tuple[DirectDepth, ...]
     curves: tuple[Curve, ...]
     conic: tuple[tuple[ConicResult, str | None], ...]
     """Results and pictures."""
@@ -71,6 +73,15 @@ class Report:
                 for entry in summary.far
             ],
             "claims": [asdict(claim) for claim in self.claims],
+            "direct": [
+                {
+                    "hidden_layers": depth.layers,
+                    "cells": len(depth.entries),
+                    "as_good_as_the_paper": depth.reached,
+                    "failed": depth.failed,
+                }
+                for depth in self.direct
+            ],
             "pi_curves": len(self.curves),
             "conic": [result.to_dict() for result, _ in self.conic],
             "own_functions": len(self.own),
@@ -106,6 +117,7 @@ def collect(store: Store) -> Report:
         summary=summarise(cells),
         seeds=seeds(cells),
         claims=tuple(claims(cells, drawn)),
+        direct=tuple(direct(rows)),
         curves=tuple(drawn),
         conic=tuple(conic),
         gallery=tuple(gallery()),
