@@ -90,7 +90,7 @@ def test_the_papers_settings_are_chosen_by_gamma_and_the_direct_ones_without():
     assert papers.optimizer == RULES["sgd"]
     assert papers.schedule is None
     assert (papers.rate, papers.fine_tuning_rate) == (2**-2, 2**-6)
-    assert (direct.solver, direct.epochs, direct.batch_size) == ("direct", (10, 10), 64)
+    assert (direct.solver, direct.epochs, direct.batch_size) == ("direct", (10, 10), 32)
     assert direct.optimizer == RULES["adam"]
     assert direct.schedule == "one-cycle"
     assert (direct.learning_rate, direct.gamma) == (None, None)

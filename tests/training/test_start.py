@@ -102,8 +102,13 @@ def test_the_start_depends_only_on_the_seed():
     assert not torch.equal(first, other)
 
 
-@pytest.mark.parametrize(("function", "rate"), [("p*sin(q*x + r)", 0.01), ("p*tan(q*x + r)", 0.003)])
-def test_functions_with_poles_in_reach_train_more_slowly(function: str, rate: float):
+@pytest.mark.parametrize(
+    ("function", "layers", "rate"),
+    [("p*sin(q*x + r)", 2, 0.01), ("p*sin(q*x + r)", 1, 0.02), ("p*tan(q*x + r)", 2, 0.003)],
+)
+def test_deep_networks_and_functions_with_poles_in_reach_train_more_slowly(
+    function: str, layers: int, rate: float
+):
     x, y = blobs(samples=100)
-    assert fit(net(function, 2, 100), x, y, epochs=1).epochs[0].rate == rate
-    assert fit(net(function, 2, 100), x, y, epochs=1, learning_rate=0.02).epochs[0].rate == 0.02
+    assert fit(net(function, layers, 100), x, y, epochs=1).epochs[0].rate == rate
+    assert fit(net(function, layers, 100), x, y, epochs=1, learning_rate=0.02).epochs[0].rate == 0.02

@@ -65,7 +65,7 @@ def train(
         int | None, typer.Option(help="Maximum epochs of fine-tuning, for layerwise. Default: 15.")
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(help=DESCRIPTIONS["batch_size"] + " Default: 64; layerwise and joint: 16.")
+        int | None, typer.Option(help=DESCRIPTIONS["batch_size"] + " Default: 32; layerwise and joint: 16.")
     ] = None,
     solver: Annotated[
         str | None, typer.Option(help=DESCRIPTIONS["solver"] + " Default: direct; with --gamma: layerwise.")
@@ -74,7 +74,7 @@ def train(
         str | None, typer.Option(help=DESCRIPTIONS["optimizer"] + " Default: adam; layerwise and joint: sgd.")
     ] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(help=DESCRIPTIONS["learning_rate"] + " Default: 0.01 for direct.")
+        float | None, typer.Option(help=DESCRIPTIONS["learning_rate"] + " Default: 0.003 to 0.02 for direct.")
     ] = None,
     schedule: Annotated[
         str | None,

@@ -77,7 +77,7 @@ def fit(
     - `epochs`: For each hidden layer, and for fine-tuning at most; other solvers take the first number. A
         single number is both. (15, 15) by default, 10 for the direct solver.
     - `batch_size`: Samples in a mini-batch; the last may be short. Gradients are means over it. 16 by
-        default, 64 for the direct solver.
+        default, 32 for the direct solver.
     - `engine`: `"compiled"` (CPU), `"torch"` (any optimizer and device), or `"auto"`.
     - `seed`: The seed of all random numbers: the orders of samples and the fresh output layers. To draw the
         hidden layers from it too, call [`ftnn.training.initialise`][] first.
@@ -91,8 +91,9 @@ def fit(
         layer, with the layers below it frozen; fine-tuning is Newbob+/Train.
     - `optimizer`: The update rule: adam, adamw, momentum, nesterov, rmsprop or sgd. Or a
         [`ftnn.training.Rule`][] of your own, or a function that makes a torch optimizer from parameters.
-    - `learning_rate`: The largest learning rate, instead of gamma. 0.01 by default for the direct solver;
-        0.003 for functions that training easily takes to a pole, such as a tangent.
+    - `learning_rate`: The largest learning rate, instead of gamma. By default, for the direct
+        solver: 0.02 with one layer of functions, 0.01 with more, and 0.003 for functions that training easily
+        takes to a pole, such as a tangent.
     - `schedule`: How the learning rate changes: constant, cosine, halving, one-cycle, warm-up or warm-up
         cosine. Or a function that maps the progress of a stage, 0 to 1, to a share of the learning rate.
     - `test`: (x, y) to measure on after each epoch, which does not influence training. A sample whose
