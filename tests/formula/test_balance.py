@@ -150,9 +150,9 @@ def test_functions_of_one_sign_have_a_common_signal():
     assert balanced(Function("p*x"), 100).common < 0.05
 
 
-def test_constant_large_and_memory_functions_keep_the_papers_ranges():
+def test_constant_and_large_functions_keep_the_papers_ranges():
     large = "p*" + "tanh(q + " * 90 + "x" + ")" * 90
-    for formula in ("p + 0*x", "tanh(p*x + C)", large):
+    for formula in ("p + 0*x", large, large.replace("x", "x + C")):
         ranges = balanced(Function(formula), 100).ranges
         assert set(ranges.values()) == {(-0.1, 0.1)}
 

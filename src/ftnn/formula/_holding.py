@@ -178,11 +178,11 @@ class _Rule:
             state = step(x, state)
         before, later = np.abs(np.diff(first[:, :3])), np.abs(np.diff(state[:, :3]))
         keeps = ((later >= before / FACTOR) & (later <= before * FACTOR)).all(1).reshape(count, DRAWS)
-        is_finite = np.isfinite(np.concatenate([state, response], 1)).reshape(count, -1).all(1, keepdims=True)
+        numbers = np.concatenate([state, response], 1).reshape(count, -1)
         return [
             Held(dict(ranges), float(keep.mean()), float(amount))
-            for ranges, keep, amount, good in zip(options, keeps, variance, is_finite, strict=True)
-            if good and 1e-100 < amount < 1e100
+            for ranges, keep, amount, every in zip(options, keeps, variance, numbers, strict=True)
+            if np.isfinite(every).all() and 1e-100 < amount < 1e100
         ]
 
 
