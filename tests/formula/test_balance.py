@@ -85,9 +85,9 @@ def test_more_layers_demand_gentler_functions():
 
 
 def test_given_ranges_are_kept_and_the_others_fit_them():
-    function = Function("p*sin(q*x + r)", init={"q": (3, 4)})
+    function = Function("p*sin(q*x + r)", init={"q": (3, 10 / 3)})
     balance = balanced(function, 100)
-    assert balance.ranges["q"] == (3, 4)
+    assert balance.ranges["q"] == (3, 10 / 3)
     assert set(balance.ranges) == {"p", "q", "r"}
     assert catalogue["F12"].init == balanced(catalogue["F12"], 100).ranges
 

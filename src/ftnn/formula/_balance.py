@@ -157,10 +157,11 @@ def scaled_ranges(function: Function, ranges: Mapping[str, Range], factor: float
     if not set(exponents).isdisjoint(function.init):
         exponents = {}
     powers = {name: factor ** exponents.get(name, 0.0) for name in ranges}
-    return {
+    scaled = {
         name: (_rounded(low * powers[name]), _rounded(high * powers[name]))
         for name, (low, high) in ranges.items()
     }
+    return {**scaled, **{name: bounds for name, bounds in ranges.items() if name in function.init}}
 
 
 def initial_ranges(function: Function) -> Mapping[str, Range]:
