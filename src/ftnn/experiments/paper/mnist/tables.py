@@ -9,7 +9,6 @@ from typing import Any
 from ftnn.experiments.grid.registry import Epochs, Line, Table
 from ftnn.experiments.grid.rows import Addition, Row, imported, rows_of
 from ftnn.experiments.paper.mnist.cells import Cell, FineTuning
-from ftnn.experiments.paper.mnist.functions import with_ranges
 from ftnn.formula import catalogue
 
 COLUMNS = (
@@ -34,7 +33,7 @@ def _lines(name: str, rows: Iterable[Row], epochs: Callable[[], Epochs]) -> Iter
         lwt, ft = (None, None) if row.failed else (row.lwt_accuracy, row.ft_accuracy)
         values = [
             cell.hidden_layers,
-            with_ranges(cell.function),
+            cell.function,
             cell.activation,
             f"{cell.gamma:g}",
             "" if lwt is None else f"{lwt:.2f}",
@@ -50,8 +49,7 @@ def _lines(name: str, rows: Iterable[Row], epochs: Callable[[], Epochs]) -> Iter
 
 def _place(chosen: tuple[Cell, Row]) -> tuple[Any, ...]:
     cell, _ = chosen
-    function = with_ranges(cell.function)
-    return cell.hidden_layers, function, cell.activation, -cell.gamma, cell.seed, _settings(cell)
+    return cell.hidden_layers, cell.function, cell.activation, -cell.gamma, cell.seed, _settings(cell)
 
 
 def _settings(cell: Cell) -> tuple[str | int, ...]:
@@ -62,7 +60,7 @@ def _settings(cell: Cell) -> tuple[str | int, ...]:
 def _table_of(cell: Cell) -> str:
     if not cell.matches_paper:
         return "other"
-    return "mnist" if with_ranges(cell.function) in catalogue else "custom"
+    return "mnist" if cell.function in catalogue else "custom"
 
 
 def _read(lines: Iterable[Line]) -> Iterator[tuple[str, Addition]]:
