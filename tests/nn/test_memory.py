@@ -15,6 +15,7 @@ import ftnn
 from ftnn.errors import DTypeError, FtnnError, ShapeError
 from ftnn.formula._balance import balanced
 from ftnn.nn import Memory, MemoryNetwork
+from ftnn.nn._memory import FORMULA
 
 Array = np.ndarray[Any, Any]
 T, B, N, M = 6, 3, 4, 2  # time, batch, in, out
@@ -288,7 +289,7 @@ def test_memory_networks_keep_the_papers_ranges():
     assert MemoryNetwork(3, 2, 2).memory.ranges == dict.fromkeys("pqr", (-0.1, 0.1))
 
 
-def recalled(*function: str) -> float:
+def recalled(function: str = FORMULA) -> float:
     """How often a layer, after 60 steps of training, recalls which of 3 symbols came 20 steps ago."""
     random = torch.Generator().manual_seed(0)
 
@@ -299,7 +300,7 @@ def recalled(*function: str) -> float:
         return x, symbols
 
     torch.manual_seed(0)
-    layer, out = Memory(3, 16, *function, through_time=True), torch.nn.Linear(16, 3)
+    layer, out = Memory(3, 16, function, through_time=True), torch.nn.Linear(16, 3)
     optimizer = torch.optim.Adam([*layer.parameters(), *out.parameters()], lr=0.02)
     for _ in range(60):
         x, symbols = sequences(64)
