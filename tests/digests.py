@@ -92,7 +92,7 @@ def _rows(batch: int, features: int, zeros: float, dtype: torch.dtype) -> Tensor
 
 def memory() -> str:
     torch.manual_seed(4)
-    return computed(Memory(7, 5, through_time=True), _rows(12, 7, 0.5, torch.float32).view(4, 3, 7))
+    return computed(Memory(7, 5, "memory", through_time=True), _rows(12, 7, 0.5, torch.float32).view(4, 3, 7))
 
 
 # --- what trainings end with ---

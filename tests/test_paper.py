@@ -147,7 +147,7 @@ def test_a_dead_connection_sends_nothing_whatever_its_input_and_a_sleeping_one_f
 
 
 def test_a_memory_function_follows_the_papers_recursion():
-    cell = ftnn.nn.Memory(2, 3, dtype=torch.float64, bias=False)
+    cell = ftnn.nn.Memory(2, 3, "memory", dtype=torch.float64, bias=False)
     x = torch.linspace(-1, 1, 8, dtype=torch.float64).reshape(4, 1, 2)
     out, state = cell(x)
     p, q, r = (cell.matrix(name).detach() for name in "pqr")

@@ -85,9 +85,9 @@ def test_more_layers_demand_gentler_functions():
 
 
 def test_given_ranges_are_kept_and_the_others_fit_them():
-    function = Function("p*sin(q*x + r)", init={"q": (3, 4)})
+    function = Function("p*sin(q*x + r)", init={"q": (3, 10 / 3)})
     balance = balanced(function, 100)
-    assert balance.ranges["q"] == (3, 4)
+    assert balance.ranges["q"] == (3, 10 / 3)
     assert set(balance.ranges) == {"p", "q", "r"}
     assert catalogue["F12"].init == balanced(catalogue["F12"], 100).ranges
 
@@ -150,9 +150,9 @@ def test_functions_of_one_sign_have_a_common_signal():
     assert balanced(Function("p*x"), 100).common < 0.05
 
 
-def test_constant_large_and_memory_functions_keep_the_papers_ranges():
+def test_constant_and_large_functions_keep_the_papers_ranges():
     large = "p*" + "tanh(q + " * 90 + "x" + ")" * 90
-    for formula in ("p + 0*x", "tanh(p*x + C)", large):
+    for formula in ("p + 0*x", large, large.replace("x", "x + C")):
         ranges = balanced(Function(formula), 100).ranges
         assert set(ranges.values()) == {(-0.1, 0.1)}
 

@@ -1,6 +1,7 @@
 """Saving and loading model files."""
 
 import builtins
+import copy
 import json
 import math
 import os
@@ -15,11 +16,12 @@ from torch import nn
 
 import ftnn
 from ftnn.errors import ModelFileError
-from ftnn.nn import Memory, Network, Transfer
+from ftnn.nn import Memory, MemoryNetwork, Network, Partial, Transfer, _connections
 from ftnn.nn._activations import _read
+from ftnn.nn._connections import Connections
 from ftnn.nn._files import FORMAT_VERSION
 from ftnn.nn._safetensors import digest as _digest
-from tests.nn.models import WAVE, bits, each_module, parts, run
+from tests.nn.models import WAVE, bits, each_module, metadata_of, parts, rewrite, run
 
 
 @pytest.mark.parametrize("activation", ["tanh", "x*logistic(x)"])
@@ -67,6 +69,87 @@ def test_resetting_a_loaded_module_draws_the_same_values(make: Callable[[], Any]
             assert same.kinds == part.kinds  # with their ranges
             assert same.backend == part.backend
             assert all(torch.equal(a, b) for a, b in zip(same.matrices(), part.matrices(), strict=True))
+
+
+def layers_of(module: nn.Module) -> list[Connections]:
+    return [part for part in module.modules() if isinstance(part, Connections)]
+
+
+CALIBRATED: dict[str, Callable[[], nn.Module]] = {
+    "transfer": lambda: Transfer(3, 2, "p*sin(q*x + r)"),
+    "partial": lambda: Partial(3, 2, "p*tanh(q*x)", [(0, 1), (1, 2)]),
+    "mixed": lambda: Transfer(3, 2, ftnn.Mixed(["p*sin(q*x)", "F03"])),
+    "network": lambda: Network(3, [4, 5], 2, "p*sin(q*x + r)"),
+}
+
+
+@pytest.mark.parametrize("make", CALIBRATED.values(), ids=CALIBRATED)
+def test_a_loaded_module_draws_from_the_ranges_it_was_calibrated_to(
+    make: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    module = make()
+    chosen = [layer.ranges for layer in layers_of(module)]
+    module.calibrate(5 * torch.rand(50, 3))
+    ranges = [layer.ranges for layer in layers_of(module)]
+    assert ranges != chosen
+    ftnn.save(module, tmp_path / "model")
+    monkeypatch.setattr(_connections, "balanced", _refuse)
+    loaded = ftnn.load(tmp_path / "model")
+    others: list[Any] = [loaded, copy.deepcopy(module), pickle.loads(pickle.dumps(module))]
+    for other in others:
+        assert [layer.ranges for layer in layers_of(other)] == ranges
+        for one in (module, other):
+            one.reset_parameters(torch.Generator().manual_seed(1))
+        assert all(map(torch.equal, module.state_dict().values(), other.state_dict().values()))
+
+
+def _refuse(*_: Any) -> None:
+    raise AssertionError("ranges are in the file, but were chosen again")
+
+
+def test_a_memory_layer_is_loaded_with_its_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for module in (Memory(3, 2), MemoryNetwork(3, 2, 2, "p*x + q*C")):
+        (layer,) = layers_of(module)
+        ftnn.save(module, tmp_path / "model")
+        with monkeypatch.context() as patch:
+            patch.setattr(_connections, "balanced", _refuse)
+            (loaded,) = layers_of(ftnn.load(tmp_path / "model"))
+            assert loaded.ranges == layer.ranges
+
+
+@pytest.mark.parametrize("function", ["p*sin(q*x + r)", "F12"])
+def test_a_file_without_ranges_is_loaded_without_choosing_them(
+    function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    net = Network(3, [4, 5], 2, function)
+    ftnn.save(net, tmp_path / "model")
+    described = json.loads(metadata_of(tmp_path / "model")["model"])
+    del described["ranges"]
+    rewrite(tmp_path / "model", described)
+    with monkeypatch.context() as patch:
+        patch.setattr(_connections, "balanced", _refuse)
+        loaded = ftnn.load(tmp_path / "model")
+    assert [layer.ranges for layer in layers_of(loaded)] == [layer.ranges for layer in layers_of(net)]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "message"),
+    [
+        ({"": [{"p": [0, 1]}]}, "'ranges' of 'p.sin.q.x.' should be of p, q, not {'p'"),
+        ({"": [{"p": [0, 1], "q": [1, 0]}]}, "range of 'q' must be"),
+        ({"": [[0, 1]]}, "'ranges' of 'p.sin.q.x.' should be of p, q, not"),
+        ({"": []}, "one entry for each kind of a layer, not ''"),
+        ({"a": [{"p": [0, 1], "q": [0, 1]}]}, "one entry for each kind of a layer, not 'a'"),
+        ([], "'ranges' should be of type dict"),
+    ],
+)
+def test_wrong_ranges_in_a_file_are_refused(ranges: Any, message: str, tmp_path: Path):
+    ftnn.save(Transfer(3, 2, "p*sin(q*x)"), tmp_path / "model")
+    described = json.loads(metadata_of(tmp_path / "model")["model"])
+    described["ranges"] = ranges
+    rewrite(tmp_path / "model", described)
+    with pytest.raises(ModelFileError, match=message):
+        ftnn.load(tmp_path / "model")
 
 
 def test_nan_and_infinities_round_trip(tmp_path: Path):

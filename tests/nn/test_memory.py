@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from torch import Tensor
 
 import ftnn
 from ftnn.errors import DTypeError, FtnnError, ShapeError
-from ftnn.nn import Memory
+from ftnn.formula._balance import balanced
+from ftnn.nn import Memory, MemoryNetwork
+from ftnn.nn._memory import FORMULA
 
 Array = np.ndarray[Any, Any]
 T, B, N, M = 6, 3, 4, 2  # time, batch, in, out
@@ -233,7 +236,7 @@ def test_a_memory_layer_can_mix_functions():
 def test_a_memory_layer_is_a_torch_module():
     layer = make(through_time=True)
     x = random(T, B, N)
-    fresh = Memory(N, M, through_time=True, dtype=torch.float64)
+    fresh = Memory(N, M, "memory", through_time=True, dtype=torch.float64)
     fresh.load_state_dict(layer.state_dict())
     for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), fresh):
         torch.testing.assert_close(other(x), layer(x))
@@ -266,6 +269,62 @@ def test_a_memory_layer_learns_to_repeat_the_previous_step():
         loss.backward()
         optimizer.step()
     assert loss.item() < 0.05  # without memory, 0.25 is the best possible
+
+
+def test_the_default_is_the_papers_formula_with_ranges_that_hold_a_signal():
+    torch.manual_seed(0)
+    layer = Memory(5, 400)
+    assert layer.function == ftnn.Function("tanh(p*x + q*C + r)")
+    assert layer.ranges == balanced(layer.function, 5).ranges
+    for name, (low, high) in layer.ranges.items():
+        assert low <= layer.matrix(name).min() < layer.matrix(name).max() <= high
+    _, one = layer(torch.randn(1, 1, 5))
+    _, other = layer(torch.randn(1, 1, 5), one)
+    silence = torch.zeros(100, 1, 5)
+    kept = (layer(silence, one)[1] - layer(silence, other)[1]).abs() / (one - other).abs()
+    assert (kept >= 0.1).float().mean() >= 0.5
+
+
+def test_memory_networks_keep_the_papers_ranges():
+    assert MemoryNetwork(3, 2, 2).memory.ranges == dict.fromkeys("pqr", (-0.1, 0.1))
+
+
+def recalled(function: str = FORMULA) -> float:
+    """How often a layer, after 60 steps of training, recalls which of 3 symbols came 20 steps ago."""
+    random = torch.Generator().manual_seed(0)
+
+    def sequences(batch: int) -> tuple[Tensor, Tensor]:
+        symbols = torch.randint(3, (batch,), generator=random)
+        x = 0.3 * torch.randn(20, batch, 3, generator=random)
+        x[0] += torch.nn.functional.one_hot(symbols, 3)
+        return x, symbols
+
+    torch.manual_seed(0)
+    layer, out = Memory(3, 16, function, through_time=True), torch.nn.Linear(16, 3)
+    optimizer = torch.optim.Adam([*layer.parameters(), *out.parameters()], lr=0.02)
+    for _ in range(60):
+        x, symbols = sequences(64)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(out(layer(x)[0][-1]), symbols).backward()
+        optimizer.step()
+    x, symbols = sequences(500)
+    return float((out(layer(x)[0][-1]).argmax(1) == symbols).float().mean())
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Fastest for small steps while other tests run."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_a_memory_layer_at_its_defaults_learns_what_came_first():
+    assert recalled() > 0.7
+    assert recalled("memory") < 0.5  # from the paper's ranges it does not
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     "transfer-mixed-rows": lambda: Transfer(INPUTS, 4, ftnn.Mixed(["F12", "F03"], "rows")),
     "transfer-grounded": lambda: Transfer(INPUTS, 4, ftnn.catalogue["F11"].grounded()),
     "partial": lambda: Partial(INPUTS, 4, "F12", [(0, 1), (2, 0), (2, 2), (3, 1)]),
-    "memory": lambda: Memory(INPUTS, 4, through_time=True),
+    "memory": lambda: Memory(INPUTS, 4, "memory", through_time=True),
     "network": lambda: Network(INPUTS, [4, 5], 2, ["F08", MIXED], "relu"),
     "memory-network": lambda: MemoryNetwork(INPUTS, 4, 2, "tanh(p*x + C)", "tanh"),
     "sequential": lambda: nn.Sequential(

@@ -49,7 +49,7 @@ class _Task:
 def _task(size: MemorySize) -> _Task:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        memory, output = Memory(DIGITS, size.units), nn.Linear(size.units, DIGITS)
+        memory, output = Memory(DIGITS, size.units, "memory"), nn.Linear(size.units, DIGITS)
     digits = torch.from_numpy(pi_digits(size.pairs + 1))
     return _Task(memory, output, one_hot(digits[:-1], DIGITS).float(), digits[1:])
 

@@ -41,7 +41,8 @@ def functions(
     init: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=LOW,HIGH", help="Initial range of a parameter. Default: ±0.1. Can be repeated."
+            metavar="NAME=LOW,HIGH",
+            help="Initial range of a parameter. Default: chosen from the formula. Can be repeated.",
         ),
     ] = None,
     constant: Annotated[
@@ -149,6 +150,7 @@ def _explained(explained: Explanation) -> dict[str, Any]:
     return {
         **_described(explained.function, explained.ranges),
         "gain": explained.gain,
+        "holds": explained.holds,
         "x": explained.x,
         "derivatives": {name: str(expr) for name, expr in explained.derivatives.items()},
         "reaches_zero": explained.reaches_zero,

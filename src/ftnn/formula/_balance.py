@@ -25,7 +25,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
@@ -38,9 +38,11 @@ from ftnn.formula._catalogue import with_paper_ranges
 from ftnn.formula._derive import lower
 from ftnn.formula._expr import INPUT, Call, Expr, postorder
 from ftnn.formula._function import Function
+from ftnn.formula._holding import holding
 from ftnn.formula._numpy import Array, run, schedule
 from ftnn.formula._parse import error_in
 from ftnn.formula._ranges import Range
+from ftnn.formula._spread import evenly_spread
 
 CURVATURE = 0.2
 """The most that κ^L may exceed 1, about."""
@@ -125,6 +127,8 @@ class Balance:
     """The share of the signal that is the same in all connections: 0 if their signs are random."""
     fragile: bool = False
     """Whether training can easily take the function to a pole or out of its domain."""
+    holds: float | None = None
+    """For functions with memory whose ranges were chosen, the share of the connections that hold a signal."""
 
 
 def balanced(function: Function, in_features: int, inputs: Inputs | None = None, layers: int = 1) -> Balance:
@@ -136,8 +140,8 @@ def balanced(function: Function, in_features: int, inputs: Inputs | None = None,
     - `inputs`: what they are; a unit normal by default.
     - `layers`: how many such layers follow each other.
 
-    Functions with memory keep the paper's ranges. Raises `FormulaError` if no ranges keep the function
-    finite.
+    Functions with memory follow a rule of their own, in `_holding.py`. Raises `FormulaError` if no ranges
+    keep the function finite.
     """
     if inputs is not None:
         return _balanced(function, in_features, inputs, layers)
@@ -153,10 +157,11 @@ def scaled_ranges(function: Function, ranges: Mapping[str, Range], factor: float
     if not set(exponents).isdisjoint(function.init):
         exponents = {}
     powers = {name: factor ** exponents.get(name, 0.0) for name in ranges}
-    return {
+    scaled = {
         name: (_rounded(low * powers[name]), _rounded(high * powers[name]))
         for name, (low, high) in ranges.items()
     }
+    return {**scaled, **{name: bounds for name, bounds in ranges.items() if name in function.init}}
 
 
 def initial_ranges(function: Function) -> Mapping[str, Range]:
@@ -170,10 +175,11 @@ def initial_ranges(function: Function) -> Mapping[str, Range]:
 @lru_cache(maxsize=512)
 def _balanced(function: Function, in_features: int, inputs: Inputs, layers: int) -> Balance:
     unmeasured = Balance(with_paper_ranges(function).init, *[math.nan] * 3, violation=1.0, common=0.0)
-    if function.has_memory:
-        return unmeasured
     if _operations(*_needed(function)) > MAX_OPERATIONS or not 1e-30 < inputs.scale < 1e30:
         return unmeasured
+    if function.has_memory:
+        held = holding(function, in_features, inputs.array)
+        return unmeasured if held is None else replace(unmeasured, ranges=held.ranges, holds=held.holds)
     rule = _Rule(function, in_features, inputs, layers)
     best = rule.best()
     if best is None and (rule.is_finite or not rule.free):  # the same for all inputs, or given
@@ -228,7 +234,7 @@ class _Rule:
         self._x, self._scale = inputs.array, inputs.scale
         self.is_finite = False
         """Whether the function was finite in any trial."""
-        self._units = _evenly_spread(function.parameters, DRAWS)
+        self._units = evenly_spread(function.parameters, DRAWS)
         random = np.random.default_rng(0)
         self._fixed = {k: random.choice(np.asarray(v), (DRAWS, 1)) for k, v in function.choices.items()}
         self._roots = [lower(expr, "numpy") for expr in _needed(function)]
@@ -368,15 +374,3 @@ def _better(one: _Trial | None, other: _Trial | None) -> _Trial | None:
 
 def _rounded(bound: float) -> float:
     return float(f"{bound:.6g}")
-
-
-def _evenly_spread(names: Sequence[str], count: int) -> dict[str, Array]:
-    """Numbers in (0, 1) for each name, (count, 1), that fill space more evenly than random ones.
-
-    Kronecker sequences, with the powers of the root of g^(n+1) = g + 1, a generalised golden ratio.
-    """
-    ratio = 2.0
-    for _ in range(60):
-        ratio = (1 + ratio) ** (1 / (len(names) + 1))
-    steps = np.arange(1, count + 1)[:, None]
-    return {name: np.mod(0.5 + steps * ratio ** -(n + 1.0), 1.0) for n, name in enumerate(names)}

@@ -42,8 +42,8 @@ class Explanation:
     ranges: Mapping[str, Range]
     """The initial range of each parameter: as given, or as a layer of 100 inputs would choose it."""
     gain: float | None
-    """For chosen ranges, the backward gain over the forward gain: 1 for a weight. None if all were given, or
-    if no range keeps the function finite."""
+    """For chosen ranges, the backward gain over the forward gain: 1 for a weight. None if all were given, if
+    no range keeps the function finite, and with memory."""
     derivatives: dict[str, Any]
     """With respect to `x` and each parameter: a SymPy expression, or a text that says why there is none."""
     plan: Plan
@@ -64,6 +64,9 @@ class Explanation:
     """Parameters within reach of training for which F is zero everywhere; empty if none were found."""
     can_revive: bool
     """Whether training still moves the parameters of a dead connection."""
+    holds: float | None = None
+    """For a function with memory whose ranges were chosen, the share of the connections that keep at least a
+    tenth of the difference between two states over 100 steps without input."""
     unseen: int = 0
     """The number of places that were not checked for poles and jumps because there are too many."""
 
@@ -110,7 +113,9 @@ class Explanation:
 
     def _reason(self) -> str:
         if self.function.has_memory:
-            return "as in the paper"
+            if self.holds is None:
+                return "nothing holds a signal, so these are the paper's ±0.1"
+            return f"{self.holds:.0%} of the connections hold a signal for 100 steps"
         if self.gain is None:
             low, high = self.x
             return f"no range keeps F finite for x in [{low:g}, {high:g}], so these are the paper's ±0.1"
@@ -132,7 +137,7 @@ def explain(function: Function, x: Range) -> Explanation:
     places, unseen = measure.possible_breaks(function.expr)
     measured = [*places["singular"], *places["jump"], *(function.expr,) * 4]
     count = measure.reduced(measure.DRAWS, sum(len(steps(expr)) for expr in measured))
-    ranges, gain = _ranges(function, interval)
+    ranges, gain, holds = _ranges(function, interval)
     draws = measure.draw(function, ranges, count)
     grid = np.linspace(low, high, POINTS)
     values = measure.values_at(function.expr, grid, draws)
@@ -153,22 +158,24 @@ def explain(function: Function, x: Range) -> Explanation:
         dead=float(dead.mean()),
         can_die=can_die,
         can_revive=can_revive,
+        holds=holds,
         unseen=unseen,
     )
 
 
-def _ranges(function: Function, x: Range) -> tuple[Mapping[str, Range], float | None]:
-    """The initial ranges for inputs spread over `x`, and the gain of those that were chosen."""
+def _ranges(function: Function, x: Range) -> tuple[Mapping[str, Range], float | None, float | None]:
+    """The initial ranges for inputs spread over `x`; the gain of those that were chosen, or with memory the
+    share of connections that hold a signal."""
     from ftnn.formula._balance import Inputs, balanced
     from ftnn.formula._catalogue import with_paper_ranges
 
-    if len(function.init) == len(function.parameters) or function.has_memory:
-        return with_paper_ranges(function).init, None
+    if len(function.init) == len(function.parameters):
+        return function.init, None, None
     try:
         balance = balanced(function, 100, Inputs.of(np.linspace(*x, POINTS)))
     except FormulaError:
-        return with_paper_ranges(function).init, None
-    return balance.ranges, balance.gain
+        return with_paper_ranges(function).init, None, None
+    return balance.ranges, None if function.has_memory else balance.gain, balance.holds
 
 
 def _derivatives(function: Function) -> dict[str, Any]:

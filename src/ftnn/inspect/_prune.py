@@ -88,6 +88,7 @@ def _pruned(layer: FeedForward, least: float) -> Partial | None:
         old_bias = np.zeros(layer.out_features) if layer.bias is None else layer.bias.double().cpu().numpy()
         new.bias.copy_(torch.from_numpy(old_bias + offsets))
         new.bias.requires_grad_(layer.bias is None or layer.bias.requires_grad)
+    new._ranges = layer._ranges
     return new.train(layer.training)
 
 

@@ -73,16 +73,20 @@ class Connections(nn.Module):
         self.bias = nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
         self._ranges: tuple[Mapping[str, Range], ...] = ()
         """The initial ranges of each kind's parameters; empty until they are chosen."""
+        self._expects: tuple[Inputs | None, int] = (None, 1)
+        """What to choose them for: the inputs, and the number of such layers that follow each other."""
         self._drawn: int | None = None
         """The fingerprint of the parameters when they were drawn."""
         self.reset_parameters()
 
     @property
     def ranges(self) -> Any:
-        """The ranges that the parameters were drawn from, by name; for a mixed matrix, a list with one
-        dictionary for each kind."""
+        """The ranges that parameters are drawn from, by name; for a mixed matrix, a list with one dictionary
+        for each kind."""
+        if not self._ranges:
+            self._choose_ranges(self.kinds, *self._expects)
         every = [dict(ranges) for ranges in self._ranges]
-        return every if self._mixed is not None else every[0] if every else {}
+        return every if self._mixed is not None else every[0]
 
     def _choose_ranges(self, kinds: Sequence[Function], inputs: Inputs | None, layers: int) -> None:
         """Choose the ranges that `kinds`, the layer's own or the same with other ranges, do not give."""
@@ -97,7 +101,7 @@ class Connections(nn.Module):
         if self._first.is_meta:
             return
         if not self._ranges:
-            self._choose_ranges(self.kinds, None, 1)
+            self._choose_ranges(self.kinds, *self._expects)
         kind = self._reset_kinds(generator)
         # In alphabetical order, so that equal functions draw equal numbers, however they are written.
         for name in sorted(self.function.parameters):

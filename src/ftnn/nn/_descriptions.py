@@ -13,6 +13,7 @@ from torch import nn
 
 from ftnn.errors import ModelFileError
 from ftnn.formula import Function, Mixed
+from ftnn.formula._ranges import Range, checked_ranges
 from ftnn.kernels import BACKENDS
 from ftnn.nn._activations import Activate
 from ftnn.nn._connections import Connections, size
@@ -44,11 +45,21 @@ def describe(module: nn.Module) -> Description:
     return {"type": type(module).__name__, **_KINDS[type(module)][0](module)}
 
 
+def describe_with_ranges(module: nn.Module) -> Description:
+    """`describe`, and the ranges that each layer was drawn from: not a part of what the module is."""
+    ranges = {name: layer._ranges for name, layer in _layers(module).items() if layer._ranges}
+    return {**describe(module), "ranges": ranges}
+
+
 def build(text: str) -> nn.Module:
     """The module that a text describes, on the meta device: takes no memory and draws no random numbers."""
     try:
         with torch.device("meta"):
-            return _build(json.loads(text))
+            description = json.loads(text)
+            module = _build(description)
+            if "ranges" in description:  # absent in older files
+                _restore_ranges(module, _fields(description, ranges=dict)["ranges"])
+            return module
     except Exception as error:  # an untrusted description may be of any type, nested to any depth
         raise ModelFileError(str(error) or type(error).__name__) from error
 
@@ -58,6 +69,24 @@ def _build(description: Any) -> nn.Module:
     if kind not in _BY_NAME:
         raise ModelFileError(f"unknown type {kind!r}; expected one of {', '.join(_BY_NAME)}")
     return _BY_NAME[kind](description)
+
+
+def _layers(module: nn.Module) -> dict[str, Connections]:
+    return {name: part for name, part in module.named_modules() if isinstance(part, Connections)}
+
+
+def _restore_ranges(module: nn.Module, described: dict[str, Any]) -> None:
+    layers = _layers(module)
+    for path, kinds in described.items():
+        if path not in layers or not isinstance(kinds, list) or len(kinds) != len(layers[path].kinds):
+            raise ModelFileError(f"'ranges' should have one entry for each kind of a layer, not {path!r:.80}")
+        restored: list[dict[str, Range]] = []
+        for kind, ranges in zip(layers[path].kinds, kinds, strict=True):
+            if not isinstance(ranges, dict) or set(ranges) != set(kind.parameters):
+                names = ", ".join(kind.parameters)
+                raise ModelFileError(f"'ranges' of {kind.formula!r} should be of {names}, not {ranges!s:.80}")
+            restored.append(checked_ranges(ranges, kind.formula, kind.parameters))
+        layers[path]._ranges = tuple(restored)
 
 
 def _fields(description: Any, **kinds: type) -> dict[str, Any]:
@@ -159,9 +188,11 @@ def _build_network(description: Any) -> Network:
         function = whole.function if whole._mixed is None else whole._mixed
         sizes, backend = (whole.in_features, whole.out_features), whole.backend
         if count is None:
-            net.hidden[number] = Transfer(*sizes, function, backend=backend, scale=scale)
+            layer = Transfer(*sizes, function, backend=backend, scale=scale)
         else:
-            net.hidden[number] = Partial(*sizes, function, count, backend=backend, scale=scale)
+            layer = Partial(*sizes, function, count, backend=backend, scale=scale)
+        layer._expects = whole._expects
+        net.hidden[number] = layer
     return net
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ftnn import _atomic
 from ftnn.errors import ModelFileError, ShapeError
 from ftnn.nn._connections import Connections
-from ftnn.nn._descriptions import build, describe
+from ftnn.nn._descriptions import build, describe_with_ranges
 from ftnn.nn._partial import Partial
 from ftnn.nn._precision import DTYPES
 from ftnn.nn._safetensors import MAX_TENSORS, as_path, digest, read
@@ -34,7 +34,7 @@ def save(module: nn.Module, path: str | os.PathLike[str], notes: Mapping[str, An
     - `notes`: a JSON-compatible mapping to store with the model, such as the meaning of its inputs; see
         `notes_of`.
     """
-    description = json.dumps(describe(module))
+    description = json.dumps(describe_with_ranges(module))
     state = module.state_dict()
     if unset := [name for name, tensor in state.items() if tensor.is_meta]:
         raise ModelFileError(f"the module is on the meta device: {unset[0]} has no values to save")

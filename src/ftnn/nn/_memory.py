@@ -8,9 +8,13 @@ import torch
 from torch import Tensor
 
 from ftnn.errors import DTypeError, FtnnError, ShapeError
+from ftnn.formula import catalogue
 from ftnn.kernels import Backend, memory_step
 from ftnn.nn._connections import AnyFunction, Connections, check_input
 from ftnn.nn._precision import precision
+
+FORMULA = catalogue["memory"].formula
+"""The paper's, without its ranges: from those it forgets at once."""
 
 
 class Memory(Connections):
@@ -21,7 +25,10 @@ class Memory(Connections):
     **Arguments:**
 
     - `in_features`, `out_features`: the numbers of inputs and outputs.
-    - `function`: a catalogue name, a formula with `C`, a `Function`, or a `Mixed` of these.
+    - `function`: a formula with `C`, a `Function`, a catalogue name, or a `Mixed` of these. Parameters
+        without a range start where connections hold a signal: at least half of them keep a tenth of the
+        difference between two states over 100 steps without input, if the formula can. `"memory"` has the
+        paper's ranges, which forget at once.
     - `bias`: whether to add a trainable bias, which starts at 0.
     - `through_time`: False treats `C_{t-1}` as a constant (the paper's one-step derivative); True is
         back-propagation through time.
@@ -33,7 +40,7 @@ class Memory(Connections):
         self,
         in_features: int,
         out_features: int,
-        function: AnyFunction = "memory",
+        function: AnyFunction = FORMULA,
         bias: bool = True,
         through_time: bool = False,
         device: Any = None,

@@ -73,7 +73,7 @@ class Network(nn.Module):
             with torch.device("meta"):  # draw parameters only when it is known where from
                 layer = Transfer(n, m, f, dtype=dtype, backend=backend)
             inputs = inputs_through(self.activations[number - 1]) if number else None
-            layer._choose_ranges(layer.kinds, inputs, len(widths))
+            layer._expects = (inputs, len(widths))
             layer.to_empty(device=torch.get_default_device() if device is None else device)
             layer.reset_parameters()
             self.hidden.append(layer)

@@ -94,7 +94,21 @@ class TestCsv:
 
     def test_custom_functions_have_their_own_csv(self, store: Store, tmp_path: Path) -> None:
         export(store, tmp_path / "m.csv", "custom")
-        assert [row["function"] for row in read(tmp_path / "m.csv")] == [CELLS[4].function]
+        assert [row["function"] for row in read(tmp_path / "m.csv")] == [
+            "p*tan(q*x + r) where p in [-0.1, 0.1] and q in [-10, 10] and r in [-0.1, 0.1]"
+        ]
+
+    def test_csv_without_ranges_means_the_papers(self, store: Store, tmp_path: Path) -> None:
+        """Version 0.1 exported functions as the user had written them."""
+        path = tmp_path / "m.csv"
+        export(store, path, "custom")
+        written = path.read_text()
+        path.write_text(written.replace(read(path)[0]["function"], CELLS[4].function))
+        with Store(tmp_path / "b.sqlite") as other:
+            import_file(other, path)
+            assert run_inline([CELLS[4]], other).ran == []
+            export(other, path, "custom")
+        assert path.read_text() == written
 
     def test_csv_of_other_settings_lists_the_settings(self, store: Store, tmp_path: Path) -> None:
         assert export(store, tmp_path / "o.csv", "other") == (1, 0)

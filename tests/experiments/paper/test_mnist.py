@@ -11,7 +11,7 @@ from ftnn.experiments import Cell, mnist_cells
 from ftnn.experiments.grid.registry import KINDS
 from ftnn.experiments.grid.task import with_chains
 from ftnn.experiments.paper.mnist.cells import ACTIVATIONS, Layerwise, images
-from ftnn.experiments.paper.mnist.functions import FUNCTIONS, function_of
+from ftnn.experiments.paper.mnist.functions import FUNCTIONS, function_of, with_ranges
 from ftnn.formula import catalogue
 
 CELL = Cell("F12", "tanh", 5, -3)
@@ -78,6 +78,22 @@ class TestFunctions:
         function = function_of("F08 where p in [0, 1]")
         assert function.init["p"] == (0, 1)
         assert function.choices == catalogue["F08"].choices
+
+    @pytest.mark.parametrize(
+        ("text", "written"),
+        [
+            ("p*tan(q*x)", "p*tan(q*x) where p in [-0.1, 0.1] and q in [-0.1, 0.1]"),
+            ("q*x + p where p in [0,1e-3]", "q*x + p where q in [-0.1, 0.1] and p in [0, 0.001]"),
+            ("p*x where p in [-3.14159265, 3]", "p*x where p in [-3.14159265, 3]"),
+            ("F08 where q in [0, 1]", "F08 where p in [-0.1, 0.1] and q in [0, 1]"),
+            ("F12 where q in [-10, 10]", "F12"),
+            ("F12", "F12"),
+        ],
+    )
+    def test_there_is_one_way_to_write_ranges(self, text: str, written: str) -> None:
+        assert with_ranges(text) == with_ranges(written) == written
+        assert function_of(written) == function_of(text)
+        assert replace(CELL, function=written).task().key == replace(CELL, function=text).task().key
 
     @pytest.mark.parametrize(
         "text", ["p*x where", "p*x where p", "p*x where p in [1]", "p*x where p in [a, 1]"]

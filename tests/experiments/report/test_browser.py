@@ -280,7 +280,8 @@ def test_clicking_a_custom_function_shows_its_runs(desktop: Page):
     button = desktop.find('#own-table button[data-id="own-1"]')
     desktop.run("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", button)
     button.click()
-    assert desktop.texts("#cell-title") == ["p*tan(q*x + r) with ReLU, 1 hidden layer"]
+    function = "p*tan(q*x + r) where p in [-0.1, 0.1] and q in [-0.1, 0.1] and r in [-0.1, 0.1]"
+    assert desktop.texts("#cell-title") == [f"{function} with ReLU, 1 hidden layer"]
     assert len(desktop.texts("#cell-rates tr")) == 6
     assert sum("chance" in text for text in desktop.texts("#cell-rates td")) == 3
 

@@ -14,7 +14,7 @@ from ftnn.experiments.grid.checks import FINITE, TEXT, WHOLE, check
 from ftnn.experiments.grid.jobs import Array, Checkpoint, Outcome, Predecessor
 from ftnn.experiments.grid.rows import Row
 from ftnn.experiments.grid.task import OnProgress, Task
-from ftnn.experiments.paper.mnist.functions import function_of
+from ftnn.experiments.paper.mnist.functions import function_of, with_ranges
 from ftnn.experiments.paper.values import first_layer
 from ftnn.training import Settings
 from ftnn.training._checks import check_sizes
@@ -33,7 +33,8 @@ class Cell:
     """A network of the paper's first experiment, and how to train it."""
 
     function: str
-    """A catalogue name, or a formula, optionally with ranges: `"p*tan(q*x) where q in [-9, 9]"`."""
+    """A catalogue name, or a formula, optionally with ranges: `"p*tan(q*x) where q in [-9, 9]"`. The other
+    ranges are ±0.1 and become a part of the text, so that equal cells have equal texts."""
     activation: Activation
     hidden_layers: int
     gamma: float
@@ -50,7 +51,7 @@ class Cell:
             raise FtnnError(f"epochs is {epochs!r}; expected two whole numbers")
         lwt_epochs, ft_epochs = epochs
         check({**vars(self), "lwt_epochs": lwt_epochs, "ft_epochs": ft_epochs}, _CHECKS)
-        function_of(self.function)
+        object.__setattr__(self, "function", with_ranges(self.function))
         self.settings()
         if self.activation not in ACTIVATIONS:
             raise FtnnError(f"unknown activation {self.activation!r}; expected {', '.join(ACTIVATIONS)}")

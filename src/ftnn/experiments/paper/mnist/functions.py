@@ -42,6 +42,24 @@ def given(text: str) -> Function:
     return Function(formula, init=init)
 
 
+@cache
+def with_ranges(text: str) -> str:
+    """The one way to write a function in files: with the range of every parameter, in order of appearance.
+
+    Catalogue functions with their own ranges are just their names.
+    """
+    function, formula = function_of(text), without_ranges(text)
+    if formula in catalogue and function == catalogue[formula]:
+        return formula
+    ranges = [f"{name} in [{_number(low)}, {_number(high)}]" for name, (low, high) in function.init.items()]
+    return f"{formula} where {' and '.join(ranges)}"
+
+
+def _number(value: float) -> str:
+    """As short as possible, but the same number when read again."""
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+
+
 def without_ranges(text: str) -> str:
     """The part before the ranges: `F12` for `F12 where q in [-9, 9]`."""
     return text.partition(" where ")[0]
