@@ -23,7 +23,7 @@ def classifier(**settings: Any) -> FTNNClassifier:
 
 
 def regressor(**settings: Any) -> FTNNRegressor:
-    return FTNNRegressor(**{**QUICK, **settings})
+    return FTNNRegressor(**{**QUICK, "gamma": -4, **settings})
 
 
 def iris() -> tuple[Any, Any]:
