@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ftnn.estimators._parameters import DTYPES, AnyFunction, settings_of, value_errors
 from ftnn.estimators._samples import Array, Samples, checked
-from ftnn.estimators._scaling import scaler_of, standardised
+from ftnn.estimators._scaling import InputScaler, fitted
 from ftnn.estimators._stopping import Stopping
 from ftnn.nn import Network
 from ftnn.nn._activations import activation_formula
@@ -46,8 +46,9 @@ class Estimator(BaseEstimator):
     - `activation`: `"logistic"`, `"relu"`, `"tanh"` or a formula in x: one, or a list with one for each
         hidden layer.
     - `standardise`: whether inputs are standardised, each feature to mean 0 and variance 1 over the training
-        samples and their weights. With False, features should already be of about unit size. Targets of a
-        regressor are standardised in any case; predictions are in their own units.
+        samples and their weights, and limited to ±5, so that outliers do not dominate. With False, features
+        should already be of about unit size. Targets of a regressor are standardised in any case; predictions
+        are in their own units.
     - `gamma`: The learning rate is 2^γ; for fine-tuning, 2^(γ-4). Implies the layerwise solver. -4 by
         default, unless the solver is direct. If training fails, a warning says what to try: wide layers need
         smaller steps, few samples and slow functions larger ones.
@@ -61,8 +62,8 @@ class Estimator(BaseEstimator):
     - `epochs`: by default, as many as make 1,000 steps, and at least 10. For `solver="layerwise"`, the
         maximum for each hidden layer, for `"joint"` in total: 100 by default.
     - `fine_tuning_epochs`: the maximum; fine-tuning also ends when the loss grows.
-    - `batch_size`: Samples in a mini-batch; the last may be short. By default, all are about equally large: at
-        most 32 samples for the direct solver; for the others, 16.
+    - `batch_size`: Samples in a mini-batch; the last may be short. By default, 16 to 64 for the direct
+        solver, with about 25 mini-batches an epoch if that is possible; for the others, 16.
     - `clip`: The largest size of each parameter's gradient, summed over the mini-batch; None: no limit.
     - `momentum`: The momentum of SGD.
     - `weight_decay`: The weight decay. 0.3 by default for the direct solver with AdamW, else 0.
@@ -90,7 +91,8 @@ class Estimator(BaseEstimator):
     - `network_`: the trained [`ftnn.nn.Network`][]. It takes standardised inputs, and a regressor's gives
         standardised targets: `network_(torch.tensor(scaler_.transform(X), dtype=torch.float32))`. To keep the
         scaling with it, pickle the estimator.
-    - `scaler_`: the `StandardScaler` of the inputs; None if they are not standardised.
+    - `scaler_`: the `StandardScaler` of the inputs, whose `transform` also limits them to ±5; None if inputs
+        are not standardised.
     - `history_`: the [`ftnn.training.History`][]. If training failed, its `failed` says why, and there is a
         `ConvergenceWarning`.
     - `n_features_in_`, `feature_names_in_`: as in all scikit-learn estimators.
@@ -112,7 +114,7 @@ class Estimator(BaseEstimator):
     def __init__(
         self,
         *,
-        function: AnyFunction | Sequence[AnyFunction] = "F07",
+        function: AnyFunction | Sequence[AnyFunction] = "F16",
         hidden_layer_sizes: int | Sequence[int] = (100,),
         activation: str | Sequence[str] = "relu",
         standardise: bool = True,
@@ -221,7 +223,7 @@ class Estimator(BaseEstimator):
 
     def _start(self, samples: Samples, outputs: int) -> None:
         self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        self.scaler_ = scaler_of(samples.x, samples.weights) if self.standardise else None
+        self.scaler_ = fitted(InputScaler(), samples.x, samples.weights) if self.standardise else None
         self.network_ = self._make_network(outputs)
         self.history_ = History()
         self.validation_scores_ = self.best_validation_score_ = None
@@ -287,7 +289,7 @@ class Estimator(BaseEstimator):
 
     def _as_network_input(self, x: Array, dtype: str) -> Array:
         """What the network sees of inputs, (samples, features), in its dtype."""
-        return x if self.scaler_ is None else standardised(x, self.scaler_, dtype)
+        return x if self.scaler_ is None else np.ascontiguousarray(self.scaler_.transform(x), dtype)
 
     # --- predicting ---
 

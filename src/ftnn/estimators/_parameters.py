@@ -87,8 +87,10 @@ LAYERWISE_EPOCHS = 100
 
 WEIGHT_DECAY = 0.3
 """Of AdamW, the direct solver's default for estimators: their data are mostly few, and easily overfitted."""
-BATCH = 32
+BATCHES, SMALLEST, LARGEST = 25, 16, 64
+"""How many mini-batches to aim at, and the bounds of their size: for few samples, small ones do better."""
 STEPS, LEAST_EPOCHS = 1000, 10
+"""The least numbers of steps and of epochs."""
 
 
 def settings_of(parameters: Mapping[str, Any], samples: int, **others: Any) -> dict[str, Any]:
@@ -111,11 +113,15 @@ def settings_of(parameters: Mapping[str, Any], samples: int, **others: Any) -> d
 
 
 def even_batch(samples: int) -> int:
-    """The size of mini-batches of at most `BATCH` samples that are all about equally large.
+    """The size of mini-batches: about 25, of 16 to 64 samples; the last is nearly full.
 
     Sums are normalised over each mini-batch; over a last one of a few samples, they would be noise.
     """
-    return ceil(samples / ceil(samples / BATCH))
+    most = min(max(samples // BATCHES, SMALLEST), LARGEST)
+    if samples <= most:
+        return samples
+    sizes = range(ceil(0.75 * most), most + 1)
+    return max(sizes, key=lambda size: (((samples - 1) % size + 1) / size, size))
 
 
 def enough_epochs(samples: int, batch_size: int) -> int:

@@ -7,11 +7,12 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
+from sklearn.preprocessing import StandardScaler
 
 from ftnn.estimators._base import Estimator
 from ftnn.estimators._parameters import check_parameters
 from ftnn.estimators._samples import Array, Samples, checked, checked_weights
-from ftnn.estimators._scaling import scaler_of
+from ftnn.estimators._scaling import fitted
 from ftnn.training import Epoch
 from ftnn.training._problem import Loss
 
@@ -80,7 +81,7 @@ class FTNNRegressor(RegressorMixin, Estimator):
         samples = Samples(x, targets, weights).take(weights > 0)
         if reset:
             self._flat = y.ndim == 1
-            self.target_scaler_ = scaler_of(samples.y, samples.weights)
+            self.target_scaler_ = fitted(StandardScaler(), samples.y, samples.weights)
         return samples
 
     def _scaled(self, samples: Samples) -> Samples:

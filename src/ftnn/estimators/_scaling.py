@@ -9,27 +9,34 @@ from sklearn.preprocessing import StandardScaler
 
 from ftnn.estimators._samples import Array, Samples
 
+LIMIT = 5.0
+"""How many standard deviations from the mean an input counts at most."""
 
-def scaler_of(values: Array, weights: Array) -> Any:
-    """A `StandardScaler` for inputs or targets, (samples, columns) float64, with weights, (samples,).
+
+class InputScaler(StandardScaler):
+    """A `StandardScaler` whose results are limited to ±5.
+
+    Outliers, such as a pixel that is hardly ever lit, would dominate functions that grow faster than a
+    weight. Data without outliers are not affected.
+    """
+
+    def transform(self, X: Any, copy: bool | None = None) -> Array:
+        """Standardised and limited inputs, (samples, features)."""
+        with np.errstate(over="ignore"):
+            return np.clip(super().transform(X, copy=copy), -LIMIT, LIMIT)
+
+
+def fitted(scaler: Any, values: Array, weights: Array) -> Any:
+    """The scaler, fitted to inputs or targets, (samples, columns) float64, with weights, (samples,).
 
     In order and expanded, so that weighted and repeated samples give exactly the same numbers.
     """
     expanded = Samples(values, weights, weights).in_order().expanded()
     with np.errstate(over="ignore", invalid="ignore"):
-        scaler = StandardScaler().fit(expanded.x, sample_weight=expanded.weights)
+        scaler.fit(expanded.x, sample_weight=expanded.weights)
     if not all(np.isfinite(numbers).all() for numbers in (scaler.mean_, scaler.scale_)):
         raise ValueError(
             f"numbers as large as {np.abs(values).max():g} cannot be standardised: "
             "their mean or variance is not finite"
         )
     return scaler
-
-
-def standardised(x: Array, scaler: Any, dtype: str) -> Array:
-    """Inputs as a network sees them, (samples, features). Raises `ValueError` if they are too large."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        scaled = np.ascontiguousarray(scaler.transform(x), dtype)
-    if not np.isfinite(scaled).all():
-        raise ValueError(f"Input X is, after standardising, too large for dtype('{dtype}')")
-    return scaled
