@@ -70,6 +70,7 @@ def test_early_stopping_restores_the_best_validated_parameters(solver: Any, size
     x, y = iris()
     y = np.where(np.random.default_rng(0).random(len(y)) < 0.2, 0, y)  # noise, to be overfitted
     settings = {
+        "function": "F07",
         "hidden_layer_sizes": sizes,
         "solver": solver,
         "gamma": -1,

@@ -34,7 +34,7 @@ def fitted(scaler: Any, values: Array, weights: Array) -> Any:
     expanded = Samples(values, weights, weights).in_order().expanded()
     with np.errstate(over="ignore", invalid="ignore"):
         scaler.fit(expanded.x, sample_weight=expanded.weights)
-    if not all(np.isfinite(numbers).all() for numbers in (scaler.mean_, scaler.scale_)):
+    if not all(np.isfinite(numbers).all() for numbers in (scaler.mean_, scaler.var_)):
         raise ValueError(
             f"numbers as large as {np.abs(values).max():g} cannot be standardised: "
             "their mean or variance is not finite"
