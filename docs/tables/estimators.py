@@ -79,13 +79,9 @@ def main() -> None:
                 [score(estimator(name, seed, function, scaled=scaled), name, seed) for seed in SEEDS]
                 for function in FUNCTIONS
             ]
-            cells = (
-                name,
-                "yes" if scaled else "no",
-                f"{np.mean(theirs):.1f}",
-                *(cell(o, theirs) for o in ours),
-            )
-            print(f"| {' | '.join(cells)} |", flush=True)
+            cells = [cell(scores, theirs) for scores in ours]
+            row = [name, "yes" if scaled else "no", f"{np.mean(theirs):.1f}", *cells]
+            print(f"| {' | '.join(row)} |", flush=True)
 
 
 if __name__ == "__main__":
