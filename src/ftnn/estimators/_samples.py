@@ -41,7 +41,7 @@ class Samples:
     def in_order(self) -> Samples:
         """Sorted by content, so that results do not depend on the original order.
 
-        By size, column by column: other units of the inputs do not change the order.
+        Other units of the inputs, and so other rounding, change the order only of nearly equal numbers.
         """
         joined = np.concatenate([_sortable(part) for part in (self.x, self.y, self.weights)], axis=1)
         return self.take(np.argsort(joined.view(np.dtype((np.void, joined.shape[1])))[:, 0], kind="stable"))
@@ -71,12 +71,9 @@ class Samples:
 
 
 def _sortable(numbers: Array) -> Array:
-    """Bytes that sort, row by row, as the numbers do, (samples, …) → (samples, bytes)."""
-    columns = numbers.reshape(len(numbers), -1).astype(np.float64) + 0.0  # no negative zeros
-    bits = columns.view(np.int64)
-    # Of IEEE numbers, those of the same sign sort as their bits, negative ones the other way round.
-    ordered = np.where(bits < 0, ~bits, bits | np.iinfo(np.int64).min)
-    return np.ascontiguousarray(ordered.astype(">i8")).view(np.uint8)
+    """Bytes to sort rows by, (samples, …) → (samples, bytes): the most significant ones come first."""
+    columns = numbers.reshape(len(numbers), -1).astype(">f8") + 0.0  # no negative zeros
+    return np.ascontiguousarray(columns, ">f8").view(np.uint8)
 
 
 def checked(estimator: Any, *data: Any, reset: bool, dtype: str, **how: Any) -> Any:
