@@ -14,14 +14,14 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import Tensor
 
+from ftnn.estimators._forward import forward
 from ftnn.estimators._parameters import DTYPES, AnyFunction, settings_of, value_errors
 from ftnn.estimators._samples import Array, Samples, checked
 from ftnn.estimators._scaling import InputScaler, fitted
 from ftnn.estimators._stopping import Stopping
 from ftnn.nn import Network
-from ftnn.nn._activations import activation_formula
 from ftnn.training import Epoch, History, initialise
 from ftnn.training import fit as train
 from ftnn.training._engine import EngineName
@@ -115,7 +115,7 @@ class Estimator(BaseEstimator):
         self,
         *,
         function: AnyFunction | Sequence[AnyFunction] = "F16",
-        hidden_layer_sizes: int | Sequence[int] = (100,),
+        hidden_layer_sizes: int | Sequence[int] = (200,),
         activation: str | Sequence[str] = "relu",
         standardise: bool = True,
         gamma: float | None = None,
@@ -302,25 +302,7 @@ class Estimator(BaseEstimator):
         x = self._as_network_input(x, dtype)
         with torch.no_grad():
             pieces = [
-                _forward(self.network_, torch.tensor(x[n : n + _PIECE], device=like.device)).cpu()
+                forward(self.network_, torch.tensor(x[n : n + _PIECE], device=like.device)).cpu()
                 for n in range(0, len(x), _PIECE)
             ]
         return require_finite(torch.cat(pieces), f"this {type(self).__name__}")
-
-
-def _forward(network: Network, x: Tensor) -> Tensor:
-    """The outputs in float64.
-
-    The rounding of a matrix product depends on its number of rows. In float64 this has no visible effect and
-    costs little, so that predictions for a sample do not depend on the other samples.
-    """
-    dtype = network.output.weight.dtype
-    for layer, activation in zip(network.layers, network.activations, strict=True):
-        by_product = layer.function.plan.kind == "gemm"
-        x = activation_formula(activation)(_in_float64(layer, x) if by_product else layer(x.to(dtype)))
-    return _in_float64(network.output, x)
-
-
-def _in_float64(module: nn.Module, x: Tensor) -> Tensor:
-    state = {name: tensor.double() for name, tensor in module.state_dict().items()}
-    return torch.func.functional_call(module, state, (x.double(),))
