@@ -23,8 +23,7 @@ DEFAULTS: dict[str, Any] = {setting.name: setting.default for setting in fields(
 # What deliberately differs: another default, or NOT_THERE.
 NOT_THERE = object()
 ESTIMATORS: Mapping[str, Any] = {
-    "solver": "layerwise",
-    "epochs": 100,  # at most: a stage ends by n_iter_no_change; fine-tuning has fine_tuning_epochs
+    "weight_decay": None,  # depends on the solver
     "seed": NOT_THERE,  # scikit-learn calls it random_state
     "fine_tuning_shift": NOT_THERE,
     "threshold": NOT_THERE,

@@ -11,7 +11,13 @@ from sklearn.preprocessing import StandardScaler
 
 from ftnn import FTNNClassifier, FTNNRegressor
 
-QUICK: dict[str, Any] = {"hidden_layer_sizes": (12,), "epochs": 5, "fine_tuning_epochs": 2, "random_state": 0}
+QUICK: dict[str, Any] = {
+    "function": "F07",
+    "hidden_layer_sizes": (12,),
+    "epochs": 5,
+    "fine_tuning_epochs": 2,
+    "random_state": 0,
+}
 
 
 # Some tests use noise, on which a correct estimator is no better than chance and warns.
@@ -23,7 +29,7 @@ def classifier(**settings: Any) -> FTNNClassifier:
 
 
 def regressor(**settings: Any) -> FTNNRegressor:
-    return FTNNRegressor(**{**QUICK, **settings})
+    return FTNNRegressor(**{**QUICK, "gamma": -4, **settings})
 
 
 def iris() -> tuple[Any, Any]:

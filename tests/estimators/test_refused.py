@@ -94,7 +94,7 @@ def test_parameters_may_be_numpy_numbers():
     [
         (NAN, Y, None, "Input X contains NaN"),
         (X * np.inf, Y, None, "Input X contains"),
-        (X * 1e39, Y, None, "too large for dtype"),
+        (X * 1e160, Y, None, "numbers as large as .* cannot be standardised"),
         (X, np.where(Y, np.nan, 0), None, "Input y contains NaN"),
         (X, Y[:-1], None, "inconsistent numbers of samples"),
         (X[:0], Y[:0], None, r"0 sample\(s\)"),
@@ -196,7 +196,7 @@ def test_tensors_are_converted_or_refused(make: Any):
 
 
 @pytest.mark.parametrize("value", ["no", None, np.ones(2), torch.ones(2), 0.5])
-@pytest.mark.parametrize("name", ["early_stopping", "verbose"])
+@pytest.mark.parametrize("name", ["early_stopping", "standardise", "verbose"])
 def test_flags_must_be_true_or_false(name: str, value: Any):
     with pytest.raises(FtnnError, match=f"{name}=.* must be True or False"):
         FTNNClassifier(**{name: value}).fit(X, Y)

@@ -70,6 +70,7 @@ def test_early_stopping_restores_the_best_validated_parameters(solver: Any, size
     x, y = iris()
     y = np.where(np.random.default_rng(0).random(len(y)) < 0.2, 0, y)  # noise, to be overfitted
     settings = {
+        "function": "F07",
         "hidden_layer_sizes": sizes,
         "solver": solver,
         "gamma": -1,
@@ -122,7 +123,7 @@ def test_without_early_stopping_no_samples_are_held_out():
 
 def test_training_ends_when_the_loss_no_longer_falls():
     x, y = iris()
-    model = FTNNClassifier(epochs=1000, tol=0.01, n_iter_no_change=3, random_state=0).fit(x, y)
+    model = FTNNClassifier(gamma=-4, epochs=1000, tol=0.01, n_iter_no_change=3, random_state=0).fit(x, y)
     assert model.n_iter_ < 300
 
 
@@ -142,9 +143,9 @@ def test_early_stopping_with_rare_classes_and_few_samples():
 def test_a_run_that_diverges_warns_and_leaves_finite_parameters():
     x, y = load_digits(return_X_y=True)  # from 0 to 16
     with pytest.warns(
-        ConvergenceWarning, match=r"not finite in layer-wise.*Try a smaller gamma: 5;.*StandardScaler"
+        ConvergenceWarning, match=r"not finite in layer-wise.*Try a smaller gamma: 5; or standardise=True\."
     ):
-        model = classifier(function="F14", gamma=6, clip=None).fit(x, y)
+        model = classifier(function="F14", gamma=6, clip=None, standardise=False).fit(x, y)
     assert model.history_.failed is not None
     assert all(np.isfinite(array).all() for array in parameters_of(model))
     assert np.isfinite(model.predict_proba(x)).all()

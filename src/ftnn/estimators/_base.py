@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -13,21 +14,22 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import Tensor
 
+from ftnn.estimators._forward import forward
 from ftnn.estimators._parameters import DTYPES, AnyFunction, settings_of, value_errors
-from ftnn.estimators._samples import Samples, checked
+from ftnn.estimators._samples import Array, Samples, checked
+from ftnn.estimators._scaling import InputScaler, fitted
 from ftnn.estimators._stopping import Stopping
 from ftnn.nn import Network
-from ftnn.nn._activations import activation_formula
 from ftnn.training import Epoch, History, initialise
 from ftnn.training import fit as train
 from ftnn.training._engine import EngineName
 from ftnn.training._outcome import require_finite
 from ftnn.training._problem import Loss
 from ftnn.training._rules import Rule
-from ftnn.training._schedules import Schedule
-from ftnn.training._settings import Solver
+from ftnn.training._schedules import HALVING, Schedule
+from ftnn.training._settings import Settings, Solver
 
 _PIECE = 4096
 """The number of samples predicted at once."""
@@ -43,22 +45,28 @@ class Estimator(BaseEstimator):
     - `hidden_layer_sizes`: the width of each hidden layer; a number for one layer.
     - `activation`: `"logistic"`, `"relu"`, `"tanh"` or a formula in x: one, or a list with one for each
         hidden layer.
+    - `standardise`: whether inputs are standardised, each feature to mean 0 and variance 1 over the training
+        samples and their weights, and limited to ±5, so that outliers do not dominate. With False, features
+        should already be of about unit size. Targets of a regressor are standardised in any case; predictions
+        are in their own units.
     - `gamma`: The learning rate is 2^γ; for fine-tuning, 2^(γ-4). Implies the layerwise solver. -4 by
         default, unless the solver is direct. If training fails, a warning says what to try: wide layers need
         smaller steps, few samples and slow functions larger ones.
     - `solver`: direct: all layers at once. layerwise: one hidden layer after the other, then fine-tuning of
-        all. joint: all at once, by plain SGD.
+        all. joint: all at once, by plain SGD. Direct by default, unless gamma is given.
     - `optimizer`: The update rule: adam, adamw, momentum, nesterov, rmsprop or sgd. Or a
-        [`ftnn.training.Rule`][]. Adam by default for the direct solver, else SGD.
+        [`ftnn.training.Rule`][]. AdamW by default for the direct solver, else SGD.
     - `learning_rate`: The largest learning rate, instead of gamma.
     - `schedule`: How the learning rate changes: constant, cosine, halving, one-cycle, warm-up or warm-up
         cosine.
-    - `epochs`: the maximum for each hidden layer; with `solver="direct"` or `"joint"`, in total.
+    - `epochs`: by default, as many as make 1,000 steps, and at least 10. For `solver="layerwise"`, the
+        maximum for each hidden layer, for `"joint"` in total: 100 by default.
     - `fine_tuning_epochs`: the maximum; fine-tuning also ends when the loss grows.
-    - `batch_size`: Samples in a mini-batch; the last may be short.
+    - `batch_size`: Samples in a mini-batch; the last may be short. By default, 16 to 64 for the direct
+        solver, with about 25 mini-batches an epoch if that is possible; for the others, 16.
     - `clip`: The largest size of each parameter's gradient, summed over the mini-batch; None: no limit.
     - `momentum`: The momentum of SGD.
-    - `weight_decay`: The weight decay.
+    - `weight_decay`: The weight decay. 0.3 by default for the direct solver with AdamW, else 0.
     - `clip_norm`: The largest norm of all gradients together, means over the mini-batch; inf: no limit. 1 by
         default for the direct solver; no limit for the others.
     - `normalise`: Whether hidden layers train with normalised sums, which end up in their parameters; only
@@ -66,11 +74,13 @@ class Estimator(BaseEstimator):
     - `calibrate`: Whether a network that is as it was drawn is first drawn again from ranges that suit the
         data; only for the direct solver.
     - `engine`: `"compiled"`, `"torch"`, or `"auto"` for the fastest one that supports the settings.
-    - `early_stopping`: whether to hold out samples for validation, end each stage when their score no longer
-        improves, and restore the parameters with the best score.
+    - `early_stopping`: whether to hold out samples for validation and restore the parameters with the best
+        score on them. A stage ends when the score no longer improves, as `n_iter_no_change` says.
     - `validation_fraction`: the fraction to hold out; of each class, if it has enough samples.
     - `n_iter_no_change`: a stage ends after this many epochs in a row that improve the loss (with
         `early_stopping`, the validation score) by no more than `tol`; not before the loss has begun to fall.
+        Only with a constant or halving schedule: others, such as the direct solver's, are followed to their
+        end, where the learning rate is small and the loss falls once more.
     - `random_state`: a number for reproducible results, which do not depend on the order of the samples.
     - `verbose`: whether to print progress on standard error.
     - `dtype`: `"float32"` or `"float64"`, for parameters and training. Predictions are float64 and finite: if
@@ -78,16 +88,21 @@ class Estimator(BaseEstimator):
 
     **Attributes** after fitting:
 
-    - `network_`: the trained [`ftnn.nn.Network`][].
+    - `network_`: the trained [`ftnn.nn.Network`][]. It takes standardised inputs, and a regressor's gives
+        standardised targets: `network_(torch.tensor(scaler_.transform(X), dtype=torch.float32))`. To keep the
+        scaling with it, pickle the estimator.
+    - `scaler_`: the `StandardScaler` of the inputs, whose `transform` also limits them to ±5; None if inputs
+        are not standardised.
     - `history_`: the [`ftnn.training.History`][]. If training failed, its `failed` says why, and there is a
         `ConvergenceWarning`.
     - `n_features_in_`, `feature_names_in_`: as in all scikit-learn estimators.
     - `n_iter_`: the number of epochs over all stages. `loss_curve_`: the loss of each epoch that was not
-        undone; `loss_`: the last of them.
+        undone; `loss_`: the last of them. Losses of a regressor are those of standardised targets.
     - `validation_scores_`, `best_validation_score_`: None without `early_stopping`.
     """
 
     network_: Network
+    scaler_: Any
     history_: History
     n_features_in_: int
     n_iter_: int
@@ -99,20 +114,21 @@ class Estimator(BaseEstimator):
     def __init__(
         self,
         *,
-        function: AnyFunction | Sequence[AnyFunction] = "F07",
-        hidden_layer_sizes: int | Sequence[int] = (100,),
+        function: AnyFunction | Sequence[AnyFunction] = "F16",
+        hidden_layer_sizes: int | Sequence[int] = (200,),
         activation: str | Sequence[str] = "relu",
+        standardise: bool = True,
         gamma: float | None = None,
-        solver: Solver = "layerwise",
+        solver: Solver | None = None,
         optimizer: str | Rule | None = None,
         learning_rate: float | None = None,
         schedule: Schedule | None = None,
-        epochs: int = 100,
+        epochs: int | None = None,
         fine_tuning_epochs: int = 15,
         batch_size: int | None = None,
         clip: float | None = 1000.0,
         momentum: float = 0.0,
-        weight_decay: float = 0.0,
+        weight_decay: float | None = None,
         clip_norm: float | None = None,
         normalise: bool | None = None,
         calibrate: bool | None = None,
@@ -128,8 +144,9 @@ class Estimator(BaseEstimator):
         self.function = function
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
+        self.standardise = standardise
         self.gamma = gamma
-        self.solver: Solver = solver
+        self.solver: Solver | None = solver
         self.optimizer = optimizer
         self.learning_rate = learning_rate
         self.schedule = schedule
@@ -163,22 +180,23 @@ class Estimator(BaseEstimator):
 
     def _learn(self, samples: Samples, outputs: int) -> Self:
         """Train a new network on these samples."""
-        self._start(outputs)
-        samples, validation = samples.in_order(), None
+        self._start(samples, outputs)
+        samples, validation = self._standardised(samples).in_order(), None
         if self.early_stopping:
             by_class = self._loss == "softmax"
             samples, validation = samples.split(self.validation_fraction, self._seed, by_class=by_class)
             validation = validation.expanded()
+        schedule = Settings(**settings_of(self.get_params(deep=False), 1)).schedule
         stopping = Stopping(
             (lambda epoch: -epoch.loss) if validation is None else self._validation_score,
             self.tol,
-            self.n_iter_no_change,
+            # Ending early would cut off the part of a schedule in which the rate falls.
+            self.n_iter_no_change if schedule in (None, "constant", HALVING) else inf,
             keep_best=validation is not None,
         )
         self.history_ = self._train(
             samples.expanded(),
-            seed=self._seed,
-            epochs=(self.epochs, self.fine_tuning_epochs),
+            self._seed,
             test=None if validation is None else (validation.x, validation.y),
             callbacks=(stopping,),
         )
@@ -191,20 +209,21 @@ class Estimator(BaseEstimator):
     def _learn_more(self, samples: Samples, outputs: int) -> Self:
         """Train all layers together for one epoch, from the current parameters if there are any."""
         if not hasattr(self, "network_"):
-            self._start(outputs)
+            self._start(samples, outputs)
         history = self.history_
         # Each call has a different order of samples.
         seed = int(np.random.SeedSequence([self._seed, len(history.epochs)]).generate_state(1)[0])
-        more = {"solver": "joint", "normalise": None, "calibrate": None, "epochs": (1, 0)}
-        new = self._train(samples.in_order().expanded(), seed=seed, **more)
+        more = {"solver": "joint", "normalise": None, "calibrate": None, "epochs": 1}
+        new = self._train(self._standardised(samples).in_order().expanded(), seed, more)
         diverged = not new.epochs  # one epoch is too early to compare with chance
         history.engine = new.engine
         history.epochs += [replace(epoch, epoch=len(history.epochs) + 1) for epoch in new.epochs]
         history.failed, history.advice = (new.failed, new.advice) if diverged else (None, None)
         return self._finish(diverged)
 
-    def _start(self, outputs: int) -> None:
+    def _start(self, samples: Samples, outputs: int) -> None:
         self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        self.scaler_ = fitted(InputScaler(), samples.x, samples.weights) if self.standardise else None
         self.network_ = self._make_network(outputs)
         self.history_ = History()
         self.validation_scores_ = self.best_validation_score_ = None
@@ -215,18 +234,22 @@ class Estimator(BaseEstimator):
         self.loss_curve_ = [epoch.loss for epoch in history.epochs if not epoch.undone]
         self.loss_ = self.loss_curve_[-1] if self.loss_curve_ else float("nan")
         if failed:
+            scaling = "; or standardise=True" if self.scaler_ is None else ""
             warnings.warn(
-                f"{type(self).__name__}: {history.failed}. Try {history.advice}; or features of about unit "
-                "size (StandardScaler). Predictions use the last finite parameters.",
+                f"{type(self).__name__}: {history.failed}. Try {history.advice}{scaling}. Predictions use "
+                "the last finite parameters.",
                 ConvergenceWarning,
                 stacklevel=4,  # where fit was called
             )
         return self
 
-    def _train(self, samples: Samples, **arguments: Any) -> History:
-        """Call `ftnn.training.fit` with this estimator's parameters and further `arguments`."""
+    def _train(
+        self, samples: Samples, seed: int, others: Mapping[str, Any] | None = None, **arguments: Any
+    ) -> History:
+        """Call `ftnn.training.fit` with this estimator's parameters, `others` instead, and `arguments`."""
         unweighted = bool((samples.weights == 1).all())
-        settings = settings_of(self.get_params(deep=False))
+        settings = settings_of(self.get_params(deep=False), len(samples), **(others or {}))
+        settings["epochs"] = (settings["epochs"], self.fine_tuning_epochs)
         with value_errors(), torch.random.fork_rng(devices=()):
             return train(
                 self.network_,
@@ -236,7 +259,9 @@ class Estimator(BaseEstimator):
                 sample_weight=None if unweighted else samples.weights,
                 loss=self._loss,
                 progress=bool(self.verbose),
-                **{**settings, **arguments},
+                seed=seed,
+                **settings,
+                **arguments,
             )
 
     def _make_network(self, outputs: int) -> Network:
@@ -249,6 +274,23 @@ class Estimator(BaseEstimator):
         initialise(network, self._seed)
         return network
 
+    # --- inputs ---
+
+    def _input_dtype(self, *, new: bool) -> str:
+        """What inputs of a new or a trained network are checked as.
+
+        Before they are standardised, float32 might lose what distinguishes them.
+        """
+        standardises = self.standardise if new else self.scaler_ is not None
+        return "float64" if standardises else self.dtype
+
+    def _standardised(self, samples: Samples) -> Samples:
+        return replace(samples, x=self._as_network_input(samples.x, self.dtype))
+
+    def _as_network_input(self, x: Array, dtype: str) -> Array:
+        """What the network sees of inputs, (samples, features), in its dtype."""
+        return x if self.scaler_ is None else np.ascontiguousarray(self.scaler_.transform(x), dtype)
+
     # --- predicting ---
 
     def _outputs(self, X: Any) -> Tensor:
@@ -256,28 +298,11 @@ class Estimator(BaseEstimator):
         check_is_fitted(self, "network_")
         like = self.network_.output.weight
         dtype = next(name for name, dtype in DTYPES.items() if dtype == like.dtype)
-        x = checked(self, X, reset=False, dtype=dtype)
+        x = checked(self, X, reset=False, dtype=dtype if self.scaler_ is None else "float64")
+        x = self._as_network_input(x, dtype)
         with torch.no_grad():
             pieces = [
-                _forward(self.network_, torch.tensor(x[n : n + _PIECE], device=like.device)).cpu()
+                forward(self.network_, torch.tensor(x[n : n + _PIECE], device=like.device)).cpu()
                 for n in range(0, len(x), _PIECE)
             ]
         return require_finite(torch.cat(pieces), f"this {type(self).__name__}")
-
-
-def _forward(network: Network, x: Tensor) -> Tensor:
-    """The outputs in float64.
-
-    The rounding of a matrix product depends on its number of rows. In float64 this has no visible effect and
-    costs little, so that predictions for a sample do not depend on the other samples.
-    """
-    dtype = network.output.weight.dtype
-    for layer, activation in zip(network.layers, network.activations, strict=True):
-        by_product = layer.function.plan.kind == "gemm"
-        x = activation_formula(activation)(_in_float64(layer, x) if by_product else layer(x.to(dtype)))
-    return _in_float64(network.output, x)
-
-
-def _in_float64(module: nn.Module, x: Tensor) -> Tensor:
-    state = {name: tensor.double() for name, tensor in module.state_dict().items()}
-    return torch.func.functional_call(module, state, (x.double(),))

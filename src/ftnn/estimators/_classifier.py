@@ -21,12 +21,10 @@ from ftnn.training._problem import Loss
 class FTNNClassifier(ClassifierMixin, Estimator):
     """A classifier in which every connection is a trainable function instead of a weight.
 
-    Its parameters are those of [`ftnn.estimators.Estimator`][]. Features should be of about unit size: use
-    a `StandardScaler`.
+    Its parameters are those of [`ftnn.estimators.Estimator`][]. Features may have any scale.
 
     ```python
-    model = make_pipeline(StandardScaler(), FTNNClassifier(function="p*sin(q*x + r)", random_state=0))
-    model.fit(X, y).predict_proba(X)
+    FTNNClassifier(function="p*sin(q*x + r)", random_state=0).fit(X, y).predict_proba(X)
     ```
 
     **Attributes** after fitting, in addition to those of `Estimator`:
@@ -56,7 +54,8 @@ class FTNNClassifier(ClassifierMixin, Estimator):
 
         **Arguments:**
 
-        - `X`, `y`, `sample_weight`: as for `fit`; some classes may be missing.
+        - `X`, `y`, `sample_weight`: as for `fit`; some classes may be missing. Inputs are standardised as in
+            the first call.
         - `classes`: all labels that will ever occur; required in the first call.
         """
         check_parameters(self.get_params(deep=False))
@@ -95,7 +94,7 @@ class FTNNClassifier(ClassifierMixin, Estimator):
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Samples:
         """Validate, and drop samples of weight 0."""
-        x, y = checked(self, X, y, reset=reset, dtype=self.dtype)
+        x, y = checked(self, X, y, reset=reset, dtype=self._input_dtype(new=reset))
         check_classification_targets(y)
         weights = checked_weights(sample_weight, len(x))
         return Samples(x, y, weights).take(weights > 0)

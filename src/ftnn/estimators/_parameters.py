@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from functools import partial
+from math import ceil
 from numbers import Integral
 from typing import Any, get_args
 
@@ -64,9 +65,10 @@ _CHECKS: dict[str, Callable[[str, Any], object]] = {
     "function": _functions,
     "hidden_layer_sizes": _widths,
     "activation": _activations,
-    "epochs": partial(whole, least=1),
+    "epochs": lambda name, value: value is None or whole(name, value, least=1),
     "fine_tuning_epochs": partial(whole, least=0),
     "engine": partial(one_of, allowed=get_args(EngineName)),
+    "standardise": _flag,
     "early_stopping": _flag,
     "validation_fraction": partial(
         real, expected="a number above 0 and below 1", allowed=lambda value: 0 < value < 1
@@ -80,20 +82,60 @@ _CHECKS: dict[str, Callable[[str, Any], object]] = {
 
 GAMMA = -4
 """Does well across data sets, by the paper's method; the paper chooses for each function."""
+LAYERWISE_EPOCHS = 100
+"""At most, for each stage: training by the paper's method ends when the loss no longer falls."""
+
+WEIGHT_DECAY = 0.3
+"""Of AdamW, the direct solver's default for estimators: their data are mostly few, and easily overfitted."""
+BATCHES, SMALLEST, LARGEST = 25, 16, 64
+"""How many mini-batches to aim at, and the bounds of their size: for few samples, small ones do better."""
+STEPS, LEAST_EPOCHS = 1000, 10
+"""The least numbers of steps and of epochs."""
 
 
-def settings_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of training among an estimator's parameters."""
-    settings = {name: parameters[name] for name in SETTINGS}
-    if settings["gamma"] is settings["learning_rate"] is None and settings["solver"] != "direct":
-        settings["gamma"] = GAMMA
-    return settings
+def settings_of(parameters: Mapping[str, Any], samples: int, **others: Any) -> dict[str, Any]:
+    """The settings of training for a number of samples, from an estimator's valid parameters.
+
+    `others` replace parameters.
+    """
+    settings = {name: parameters[name] for name in (*SETTINGS, "epochs")} | others
+    solver = settings["solver"] or ("direct" if settings["gamma"] is None else "layerwise")
+    defaults = {"solver": solver, "weight_decay": 0.0, "epochs": LAYERWISE_EPOCHS}
+    if solver == "direct":
+        batch_size = settings["batch_size"] or even_batch(samples)
+        defaults |= {"batch_size": batch_size, "epochs": enough_epochs(samples, batch_size)}
+        if not settings["momentum"] and settings["optimizer"] in (None, "adamw"):
+            defaults |= {"optimizer": "adamw", "weight_decay": WEIGHT_DECAY}
+    elif settings["learning_rate"] is None:
+        defaults["gamma"] = GAMMA
+    given = {name: value for name, value in settings.items() if value is not None}
+    return settings | defaults | given
+
+
+def even_batch(samples: int) -> int:
+    """The size of mini-batches: about 25, of 16 to 64 samples; the last is nearly full.
+
+    Sums are normalised over each mini-batch; over a last one of a few samples, they would be noise.
+    """
+    most = min(max(samples // BATCHES, SMALLEST), LARGEST)
+    if samples <= most:
+        return samples
+    sizes = range(ceil(0.75 * most), most + 1)
+    return max(sizes, key=lambda size: (((samples - 1) % size + 1) / size, size))
+
+
+def enough_epochs(samples: int, batch_size: int) -> int:
+    """At least `LEAST_EPOCHS`, and enough for `STEPS` steps: an epoch over few samples has few of them."""
+    return max(LEAST_EPOCHS, ceil(STEPS / ceil(samples / batch_size)))
 
 
 def check_parameters(parameters: Mapping[str, Any]) -> None:
     """Refuse invalid parameters, by name. scikit-learn checks `random_state`."""
+    settings = {name: parameters[name] for name in SETTINGS}
+    if settings["weight_decay"] is None:
+        settings["weight_decay"] = 0.0
     with value_errors():
-        Settings(**settings_of(parameters))
+        Settings(**settings)
         for name, check in _CHECKS.items():
             check(name, parameters[name])
 

@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from ftnn.estimators._base import Estimator
 from ftnn.estimators._parameters import check_parameters
 from ftnn.estimators._samples import Array, Samples, checked, checked_weights
+from ftnn.estimators._scaling import fitted
 from ftnn.training import Epoch
 from ftnn.training._problem import Loss
 
@@ -19,12 +20,12 @@ from ftnn.training._problem import Loss
 class FTNNRegressor(RegressorMixin, Estimator):
     """A regressor in which every connection is a trainable function instead of a weight.
 
-    Its parameters are those of [`ftnn.estimators.Estimator`][]. Features should be of about unit size: use
-    a `StandardScaler`. Targets may have any size: they are scaled internally.
+    Its parameters are those of [`ftnn.estimators.Estimator`][]. Features and targets may have any scale.
 
     **Attributes** after fitting, in addition to those of `Estimator`:
 
-    - `target_scaler_`: the `StandardScaler` of the targets. Outputs of `network_` and losses are scaled.
+    - `target_scaler_`: the `StandardScaler` of the targets. Outputs of `network_` and losses are
+        standardised; `target_scaler_.inverse_transform` turns outputs into targets.
     - `validation_scores_`: R² relative to the mean and variance of the training targets.
     """
 
@@ -53,7 +54,8 @@ class FTNNRegressor(RegressorMixin, Estimator):
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train all layers together for one epoch, from the current parameters.
 
-        `X`, `y` and `sample_weight` are as for `fit`. Targets are scaled as in the first call.
+        `X`, `y` and `sample_weight` are as for `fit`. Inputs and targets are
+        standardised as in the first call.
         """
         check_parameters(self.get_params(deep=False))
         first = not hasattr(self, "network_")
@@ -71,15 +73,15 @@ class FTNNRegressor(RegressorMixin, Estimator):
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Samples:
         """Validate, and drop samples of weight 0; y becomes (samples, targets)."""
-        x, y = checked(self, X, y, reset=reset, dtype=self.dtype, multi_output=True, y_numeric=True)
+        x, y = checked(
+            self, X, y, reset=reset, dtype=self._input_dtype(new=reset), multi_output=True, y_numeric=True
+        )
         weights = checked_weights(sample_weight, len(x))
         targets = y.reshape(len(x), -1).astype(np.float64)
         samples = Samples(x, targets, weights).take(weights > 0)
         if reset:
             self._flat = y.ndim == 1
-            # In order and expanded, so that weighted and repeated samples give exactly the same numbers.
-            expanded = samples.in_order().expanded()
-            self.target_scaler_ = StandardScaler().fit(expanded.y, sample_weight=expanded.weights)
+            self.target_scaler_ = fitted(StandardScaler(), samples.y, samples.weights)
         return samples
 
     def _scaled(self, samples: Samples) -> Samples:

@@ -39,10 +39,11 @@ class Samples:
         return Samples(self.x[rows], self.y[rows], self.weights[rows])
 
     def in_order(self) -> Samples:
-        """Sorted by content, so that results do not depend on the original order."""
-        parts = (self.x, self.y, self.weights)
-        rows = [np.ascontiguousarray(part.reshape(len(self), -1)).view(np.uint8) for part in parts]
-        joined = np.concatenate(rows, axis=1)
+        """Sorted by content, so that results do not depend on the original order.
+
+        Other units of the inputs, and so other rounding, change the order only of nearly equal numbers.
+        """
+        joined = np.concatenate([_sortable(part) for part in (self.x, self.y, self.weights)], axis=1)
         return self.take(np.argsort(joined.view(np.dtype((np.void, joined.shape[1])))[:, 0], kind="stable"))
 
     def expanded(self) -> Samples:
@@ -67,6 +68,12 @@ class Samples:
         rows = np.arange(len(self))
         rest, validation = train_test_split(rows, test_size=count, random_state=seed, stratify=stratify)
         return self.take(np.asarray(rest)), self.take(np.asarray(validation))
+
+
+def _sortable(numbers: Array) -> Array:
+    """Bytes to sort rows by, (samples, …) → (samples, bytes): the most significant ones come first."""
+    columns = numbers.reshape(len(numbers), -1).astype(">f8") + 0.0  # no negative zeros
+    return np.ascontiguousarray(columns, ">f8").view(np.uint8)
 
 
 def checked(estimator: Any, *data: Any, reset: bool, dtype: str, **how: Any) -> Any:

@@ -21,11 +21,11 @@ class Stopping:
 
     - `score`: the score of an epoch; larger is better.
     - `tol`: the smallest improvement over the best score of the stage that counts.
-    - `patience`: the number of epochs in a row without an improvement that ends a stage.
+    - `patience`: the number of epochs in a row without an improvement that ends a stage; may be infinite.
     - `keep_best`: whether to remember the parameters with the best score.
     """
 
-    def __init__(self, score: Callable[[Epoch], float], tol: float, patience: int, *, keep_best: bool):
+    def __init__(self, score: Callable[[Epoch], float], tol: float, patience: float, *, keep_best: bool):
         self._score, self._tol, self._patience, self._keep_best = score, tol, patience, keep_best
         self._stage: tuple[str, int] | None = None
         self._first_loss = self._lowest_loss = float("inf")
