@@ -122,6 +122,7 @@ def test_a_pruned_network_can_be_saved_loaded_and_pruned_again(tmp_path: Path):
     assert torch.equal(same(x), pruned(x))
     assert isinstance(same, Network)
     assert [type(layer) for layer in same.layers] == [Partial, Partial]
+    assert isinstance(net, Network)
     assert [layer.ranges for layer in same.layers] == [layer.ranges for layer in net.layers]
     again = prune(same)
     assert torch.equal(again(x), pruned(x))

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ftnn.estimators._forward import forward
-from ftnn.estimators._parameters import DTYPES, AnyFunction, settings_of, value_errors
+from ftnn.estimators._parameters import DTYPES, LARGEST_RATE, AnyFunction, settings_of, value_errors
 from ftnn.estimators._samples import Array, Samples, checked
 from ftnn.estimators._scaling import InputScaler, fitted
 from ftnn.estimators._stopping import Stopping
@@ -30,6 +30,7 @@ from ftnn.training._problem import Loss
 from ftnn.training._rules import Rule
 from ftnn.training._schedules import HALVING, Schedule
 from ftnn.training._settings import Settings, Solver
+from ftnn.training._start import learning_rate_for
 
 _PIECE = 4096
 """The number of samples predicted at once."""
@@ -56,7 +57,8 @@ class Estimator(BaseEstimator):
         all. joint: all at once, by plain SGD. Direct by default, unless gamma is given.
     - `optimizer`: The update rule: adam, adamw, momentum, nesterov, rmsprop or sgd. Or a
         [`ftnn.training.Rule`][]. AdamW by default for the direct solver, else SGD.
-    - `learning_rate`: The largest learning rate, instead of gamma.
+    - `learning_rate`: The largest learning rate, instead of gamma. By default, for the direct solver: 0.01,
+        or 0.003 for functions that training easily takes to a pole, such as a tangent.
     - `schedule`: How the learning rate changes: constant, cosine, halving, one-cycle, warm-up or warm-up
         cosine.
     - `epochs`: by default, as many as make 1,000 steps, and at least 10. For `solver="layerwise"`, the
@@ -250,6 +252,8 @@ class Estimator(BaseEstimator):
         unweighted = bool((samples.weights == 1).all())
         settings = settings_of(self.get_params(deep=False), len(samples), **(others or {}))
         settings["epochs"] = (settings["epochs"], self.fine_tuning_epochs)
+        if settings["solver"] == "direct" and settings["gamma"] is settings["learning_rate"] is None:
+            settings["learning_rate"] = min(LARGEST_RATE, learning_rate_for(self.network_))
         with value_errors(), torch.random.fork_rng(devices=()):
             return train(
                 self.network_,

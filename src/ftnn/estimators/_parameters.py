@@ -89,6 +89,8 @@ WEIGHT_DECAY = 0.3
 """Of AdamW, the direct solver's default for estimators: their data are mostly few, and easily overfitted."""
 BATCHES, SMALLEST, LARGEST = 25, 16, 64
 """How many mini-batches to aim at, and the bounds of their size: for few samples, small ones do better."""
+LARGEST_RATE = 0.01
+"""Of the direct solver by default: for few samples, larger ones do not pay."""
 STEPS, LEAST_EPOCHS = 1000, 10
 """The least numbers of steps and of epochs."""
 
