@@ -169,6 +169,14 @@ def test_the_form_of_a_trained_network_computes_what_the_network_computes(name: 
         sums = part(sums)
 
 
+def test_a_trained_layer_without_a_bias_keeps_its_function():
+    layer = Transfer(5, 4, "F12", bias=False, dtype=DTYPE)
+    net = nn.Sequential(layer, nn.Tanh(), nn.Linear(4, 3, dtype=DTYPE))
+    with torch.no_grad():
+        layer.matrix("p").mul_(3)  # as if trained
+    torch.testing.assert_close(outputs(form_of(net).module), outputs(net), rtol=1e-12, atol=1e-13)
+
+
 def test_sums_of_a_fresh_network_start_with_mean_0_and_variance_1():
     form = form_of(network("F12", (7, 6)), np.repeat(X, 30, 0))  # more than are measured, and sorted
     x = torch.tensor(X)

@@ -122,8 +122,8 @@ def _set(layer: FeedForward, name: str, value: Tensor | None) -> None:
 def training_form(net: nn.Module, x: Array, seed: int | None = None) -> TrainingForm | None:
     """The training form of a network, or None if the network itself must be trained.
 
-    In evaluation mode it computes what the network computes, except that the sums of fresh layers (bias 0, no
-    scale) start with mean 0 and variance 1.
+    In evaluation mode it computes what the network computes, except that the sums of layers that are as they
+    were drawn start with mean 0 and variance 1.
 
     There is none for networks without hidden layers of functions, with normalisations of their own or other
     modules that are not layers, activations or dropout, with shared parameters, or with frozen or
@@ -225,7 +225,8 @@ def _normalisation(layer: FeedForward, sums: Tensor) -> Normalise:
 
     **Arguments:**
 
-    - `layer`: the network's own; unless it is fresh, its bias and scale become those of the normalisation.
+    - `layer`: the network's own. Unless it is as it was drawn, the normalisation starts such that its
+        function is kept.
     - `sums`: (samples, out), without bias and scale.
     """
     norm = Normalise(layer.out_features, device=sums.device, dtype=sums.dtype)
@@ -236,7 +237,7 @@ def _normalisation(layer: FeedForward, sums: Tensor) -> Normalise:
     usable = mean.isfinite() & variance.isfinite()  # not if a sample meets a pole
     running_mean.copy_(torch.where(usable, mean, 0.0))
     running_variance.copy_(torch.where(usable, variance, 1.0))
-    if not _is_fresh(layer):
+    if not layer.is_untouched:
         bias, scale = (
             torch.full_like(running_mean, number) if vector is None else vector
             for vector, number in ((layer.bias, 0.0), (layer.scale, 1.0))
@@ -249,10 +250,3 @@ def _normalisation(layer: FeedForward, sums: Tensor) -> Normalise:
 def _statistics(sums: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance, (out,) each, of sums, (samples, out)."""
     return sums.mean(0), sums.var(0, correction=min(1, len(sums) - 1))
-
-
-def _is_fresh(layer: FeedForward) -> bool:
-    """Whether a layer seems untrained, so that its function need not be kept."""
-    return (layer.bias is None or not bool(layer.bias.any())) and (
-        layer.scale is None or bool((layer.scale == 1).all())
-    )

@@ -340,7 +340,7 @@ def test_unknown_file_types_and_tables_are_refused(store: Store, tmp_path: Path)
         export(store, tmp_path / "a.txt")
     with pytest.raises(FtnnError, match=r"must end in .csv or .parquet"):
         import_file(store, tmp_path / "a.txt")
-    with pytest.raises(FtnnError, match="expected one of mnist, custom, other, pi"):
+    with pytest.raises(FtnnError, match="expected one of mnist, custom, other, direct, pi"):
         export(store, tmp_path / "a.csv", "all")
 
 
