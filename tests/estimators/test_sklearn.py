@@ -50,9 +50,9 @@ DEEP: dict[str, Any] = {"hidden_layer_sizes": (20, 20), "function": ["F03", "F07
     [
         FTNNClassifier(),
         FTNNRegressor(),
-        FTNNClassifier(function="F12"),
-        FTNNRegressor(function="F12"),
-        FTNNClassifier(**DEEP, activation="tanh"),
+        FTNNClassifier(function="F12", epochs=20),
+        FTNNRegressor(function="F12", epochs=20),
+        FTNNClassifier(**DEEP, activation="tanh", epochs=20),
         FTNNRegressor(**DEEP, activation="tanh", solver="joint", batch_size=7),
     ]
 )
