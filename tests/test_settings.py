@@ -23,7 +23,6 @@ DEFAULTS: dict[str, Any] = {setting.name: setting.default for setting in fields(
 # What deliberately differs: another default, or NOT_THERE.
 NOT_THERE = object()
 ESTIMATORS: Mapping[str, Any] = {
-    "weight_decay": None,  # depends on the solver
     "seed": NOT_THERE,  # scikit-learn calls it random_state
     "fine_tuning_shift": NOT_THERE,
     "threshold": NOT_THERE,
@@ -90,11 +89,29 @@ def test_the_papers_settings_are_chosen_by_gamma_and_the_direct_ones_without():
     assert papers.schedule is None
     assert (papers.rate, papers.fine_tuning_rate) == (2**-2, 2**-6)
     assert (direct.solver, direct.epochs, direct.batch_size) == ("direct", (10, 10), 32)
-    assert direct.optimizer == RULES["adam"]
+    assert direct.optimizer == RULES["adamw"]
     assert direct.schedule == "one-cycle"
     assert (direct.learning_rate, direct.gamma) == (None, None)
     assert (papers.clip_norm, papers.normalise) == (None, False)
     assert (direct.clip_norm, direct.normalise) == (1.0, True)
+
+
+def test_a_learning_rate_and_a_weight_decay_come_from_the_network_unless_they_are_set():
+    def chosen() -> dict[str, float]:
+        return {"learning_rate": 0.5, "weight_decay": 0.25}
+
+    def completed(**settings: Any) -> tuple[float, float | None]:
+        complete = Settings(**settings).completed(chosen)
+        return complete.rate, complete.weight_decay
+
+    assert completed() == (0.5, 0.25)
+    assert completed(learning_rate=0.1) == (0.1, 0.25)
+    assert completed(weight_decay=0.01) == (0.5, 0.01)
+    assert completed(learning_rate=0.1, weight_decay=0) == (0.1, 0)
+    assert completed(optimizer="adam") == completed(momentum=0.9) == (0.5, 0)  # their own choice: no decay
+    assert completed(gamma=-1) == completed(gamma=-1, solver="joint") == (0.5, 0)
+    assert completed(gamma=-1, solver="direct") == (0.5, 0.25)
+    assert completed(learning_rate=0.1, solver="layerwise") == (0.1, 0)
 
 
 def test_an_infinite_clip_norm_is_no_limit():

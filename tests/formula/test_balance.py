@@ -145,6 +145,22 @@ def test_functions_that_training_takes_to_a_pole_are_fragile(formula: str, fragi
     assert balanced(Function(formula), 100).fragile is fragile
 
 
+@pytest.mark.parametrize(
+    ("formula", "explosive"),
+    [
+        ("p*exp(q*x)", True),
+        ("p*sinh(q*x + r)", True),
+        ("p*exp((q*x)**2)", True),
+        ("p*x**3 + q*x**2 + r*x", False),
+        ("p*softplus(q*x + r)", False),
+        ("p*exp(-(q*x)**2)", False),
+        ("p*tan(q*x + r)", False),
+    ],
+)
+def test_functions_that_grow_like_exponentials_are_explosive(formula: str, explosive: bool):
+    assert balanced(Function(formula), 100).explosive is explosive
+
+
 def test_functions_of_one_sign_have_a_common_signal():
     assert balanced(Function("p**2*x"), 100).common > 0.4
     assert balanced(Function("p*x"), 100).common < 0.05

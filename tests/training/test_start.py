@@ -11,6 +11,7 @@ from ftnn.nn import Network
 from ftnn.training import fit
 from ftnn.training._normalised import Normalise, training_form
 from ftnn.training._outcome import digest
+from ftnn.training._start import defaults_for
 from tests.training.problems import blobs
 
 
@@ -102,13 +103,30 @@ def test_the_start_depends_only_on_the_seed():
     assert not torch.equal(first, other)
 
 
+SIN, TAN, SINH = "p*sin(q*x + r)", "p*tan(q*x + r)", "p*sinh(q*x + r)"
+
+
 @pytest.mark.parametrize(
-    ("function", "layers", "rate"),
-    [("p*sin(q*x + r)", 2, 0.01), ("p*sin(q*x + r)", 1, 0.02), ("p*tan(q*x + r)", 2, 0.003)],
+    ("function", "layers", "activation", "rate", "decay"),
+    [
+        (SIN, 1, "relu", 0.02, 0.0),
+        (SIN, 2, "relu", 0.01, 0.0),
+        (SIN, 10, "relu", 0.01, 0.0),
+        (SIN, 11, "tanh", 0.003, 0.0),
+        (TAN, 2, "tanh", 0.003, 0.1),
+        (TAN, 2, "relu", 0.003, 0.1),
+        (SINH, 1, "relu", 0.02, 0.0),
+        (SINH, 2, "relu", 0.003, 0.1),
+        (SINH, 2, "x*logistic(x)", 0.003, 0.1),
+        (SINH, 2, "tanh", 0.01, 0.0),
+        (SINH, 2, "logistic", 0.01, 0.0),
+    ],
 )
-def test_deep_networks_and_functions_with_poles_in_reach_train_more_slowly(
-    function: str, layers: int, rate: float
+def test_the_learning_rate_and_the_weight_decay_depend_on_the_network(
+    function: str, layers: int, activation: str, rate: float, decay: float
 ):
     x, y = blobs(samples=100)
-    assert fit(net(function, layers, 100), x, y, epochs=1).epochs[0].rate == rate
-    assert fit(net(function, layers, 100), x, y, epochs=1, learning_rate=0.02).epochs[0].rate == 0.02
+    network = net(function, layers, 100, activation)
+    assert defaults_for(network) == {"learning_rate": rate, "weight_decay": decay}
+    assert fit(network, x, y, epochs=1).epochs[0].rate == rate
+    assert fit(network, x, y, epochs=1, learning_rate=0.2).epochs[0].rate == 0.2

@@ -71,7 +71,7 @@ def train(
         str | None, typer.Option(help=DESCRIPTIONS["solver"] + " Default: direct; with --gamma: layerwise.")
     ] = None,
     optimizer: Annotated[
-        str | None, typer.Option(help=DESCRIPTIONS["optimizer"] + " Default: adam; layerwise and joint: sgd.")
+        str | None, typer.Option(help=DESCRIPTIONS["optimizer"] + " Default: adamw, or sgd if not direct.")
     ] = None,
     learning_rate: Annotated[
         float | None, typer.Option(help=DESCRIPTIONS["learning_rate"] + " Default: 0.003 to 0.02 for direct.")
@@ -96,7 +96,7 @@ def train(
 ) -> None:
     """Train a network, on MNIST (included) or your own data.
 
-    By default, all layers train at once, with Adam; --gamma selects the paper's layer-wise method.
+    By default, all layers train at once, with AdamW; --gamma selects the paper's layer-wise method.
     """
     from ftnn.data._by_name import training_data
     from ftnn.data._paper import paper_accuracies

@@ -30,7 +30,7 @@ from ftnn.training._problem import Loss
 from ftnn.training._rules import Rule
 from ftnn.training._schedules import HALVING, Schedule
 from ftnn.training._settings import Settings, Solver
-from ftnn.training._start import learning_rate_for
+from ftnn.training._start import defaults_for
 
 _PIECE = 4096
 """The number of samples predicted at once."""
@@ -253,7 +253,7 @@ class Estimator(BaseEstimator):
         settings = settings_of(self.get_params(deep=False), len(samples), **(others or {}))
         settings["epochs"] = (settings["epochs"], self.fine_tuning_epochs)
         if settings["solver"] == "direct" and settings["gamma"] is settings["learning_rate"] is None:
-            settings["learning_rate"] = min(LARGEST_RATE, learning_rate_for(self.network_))
+            settings["learning_rate"] = min(LARGEST_RATE, defaults_for(self.network_)["learning_rate"])
         with value_errors(), torch.random.fork_rng(devices=()):
             return train(
                 self.network_,

@@ -134,8 +134,6 @@ def enough_epochs(samples: int, batch_size: int) -> int:
 def check_parameters(parameters: Mapping[str, Any]) -> None:
     """Refuse invalid parameters, by name. scikit-learn checks `random_state`."""
     settings = {name: parameters[name] for name in SETTINGS}
-    if settings["weight_decay"] is None:
-        settings["weight_decay"] = 0.0
     with value_errors():
         Settings(**settings)
         for name, check in _CHECKS.items():

@@ -58,6 +58,8 @@ POWERS = range(-4, 5)
 """Widths to try, as powers of 2. Other scales of the inputs than 1 widen the range on both sides."""
 DRIFT, EXPLODES = 0.5, 20.0
 """How far training may move parameters, and how much larger than usual no connection should be then."""
+DISTANCE, GROWTH = 12.0, 16.0
+"""If this many deviations are doubled, how much more an ordinary function sends at most."""
 DRAWS, POINTS = 64, 32
 """Random connections, and inputs at which each is evaluated."""
 MAX_OPERATIONS = 500
@@ -127,6 +129,8 @@ class Balance:
     """The share of the signal that is the same in all connections: 0 if their signs are random."""
     fragile: bool = False
     """Whether training can easily take the function to a pole or out of its domain."""
+    explosive: bool = False
+    """Whether training can make it grow with x faster than any ordinary power, as an exponential does."""
     holds: float | None = None
     """For functions with memory whose ranges were chosen, the share of the connections that hold a signal."""
 
@@ -241,8 +245,10 @@ class _Rule:
         self._schedule = schedule(*self._roots)
         # Zero and far inputs, after the usual ones.
         far = np.linspace(1, FAR, 6) * float(np.sqrt(np.mean(self._x**2)))
-        sides = (1,) if self._x.min() >= 0 else (-1, 1)
-        self._points = np.concatenate([self._x, [0.0], *(side * far for side in sides), inputs.extremes])
+        self._sides = (1,) if self._x.min() >= 0 else (-1, 1)
+        self._points = np.concatenate(
+            [self._x, [0.0], *(side * far for side in self._sides), inputs.extremes]
+        )
         self._far = slice(len(self._x) + 1, len(self._points) - len(inputs.extremes))
 
     def best(self) -> _Trial | None:
@@ -287,12 +293,13 @@ class _Rule:
             best = _better(best, self._trial(ranges))
         return best
 
-    def _values(self, ranges: dict[str, Range]) -> list[Array]:
+    def _values(self, ranges: dict[str, Range], points: Array | None = None) -> list[Array]:
         """F and its slopes by x and the free parameters at all points, (draws, points) each."""
+        points = self._points if points is None else points
         bounds = {**self.function.init, **ranges}
         known = {name: low + (high - low) * self._units[name] for name, (low, high) in bounds.items()}
-        computed = run(self._schedule, {INPUT: self._points[None, :], **known, **self._fixed})
-        return [np.broadcast_to(computed[root], (DRAWS, len(self._points))) for root in self._roots]
+        computed = run(self._schedule, {INPUT: points[None, :], **known, **self._fixed})
+        return [np.broadcast_to(computed[root], (DRAWS, len(points))) for root in self._roots]
 
     @np.errstate(all="ignore")  # what overflows is not finite, and refused
     def _trial(self, ranges: dict[str, Range]) -> _Trial | None:
@@ -340,19 +347,38 @@ class _Rule:
         ranges = scaled_ranges(self.function, every, 1 / deviation)
         violation, _ = trial.preference
         measured = (trial.gain, trial.tail, trial.awake, violation, trial.common)
-        return Balance(ranges, *measured, fragile=self._is_fragile(trial))
+        drifted = [self._drifted(trial, drift) for drift in (-DRIFT, DRIFT)]
+        return Balance(
+            ranges,
+            *measured,
+            fragile=any(map(self._is_fragile, drifted)),
+            explosive=any(map(self._is_explosive, drifted)),
+        )
 
-    def _is_fragile(self, trial: _Trial) -> bool:
-        """Whether some connections explode if the parameters inside F drift as far as training takes them."""
-        inner = [name for name in self.function.parameters if name not in self.amplitudes]
+    def _drifted(self, trial: _Trial, drift: float) -> dict[str, Range]:
+        """The ranges of a trial after training has moved the parameters inside F."""
         bounds = {**self.function.init, **trial.ranges}
-        for drift in (-DRIFT, DRIFT):
-            moved = {name: (bounds[name][0] + drift, bounds[name][1] + drift) for name in inner}
-            y = self._values({**bounds, **moved})[0][:, : len(self._x)]
-            with np.errstate(all="ignore"):
-                sizes = np.abs(y - y[:, :1]).max(1)
-                if not bool((sizes <= EXPLODES * np.median(sizes)).all()):
-                    return True
+        inner = [name for name in self.function.parameters if name not in self.amplitudes]
+        return bounds | {name: (bounds[name][0] + drift, bounds[name][1] + drift) for name in inner}
+
+    @np.errstate(all="ignore")
+    def _is_fragile(self, ranges: dict[str, Range]) -> bool:
+        """Whether some connections are much larger than the others."""
+        y = self._values(ranges)[0][:, : len(self._x)]
+        sizes = np.abs(y - y[:, :1]).max(1)
+        return not bool((sizes <= EXPLODES * np.median(sizes)).all())
+
+    @np.errstate(all="ignore")
+    def _is_explosive(self, ranges: dict[str, Range]) -> bool:
+        """Whether doubling a far input multiplies what is sent by more than `GROWTH`."""
+        far = DISTANCE * float(np.sqrt(np.mean(self._x**2)))
+        for side in self._sides:
+            zero, once, twice = self._values(ranges, np.array([0.0, side * far, 2 * side * far]))[0].T
+            if np.isinf(twice).any():
+                return True
+            near, distant = (np.square(np.nan_to_num(y - zero, posinf=0, neginf=0)) for y in (once, twice))
+            if distant.sum() > GROWTH**2 * near.sum():
+                return True
         return False
 
 

@@ -29,7 +29,7 @@ from ftnn.training._rules import Rule
 from ftnn.training._run import Callback, Run
 from ftnn.training._schedules import HALVING, Schedule
 from ftnn.training._settings import Settings, Solver
-from ftnn.training._start import learning_rate_for
+from ftnn.training._start import defaults_for
 from ftnn.training._stream import count_of, first_batch, rows
 
 
@@ -54,7 +54,7 @@ def fit(
     sample_weight: Any = None,
     loss: Loss | None = None,
     momentum: float = 0.0,
-    weight_decay: float = 0.0,
+    weight_decay: float | None = None,
     clip_norm: float | None = None,
     normalise: bool | None = None,
     calibrate: bool | None = None,
@@ -64,7 +64,7 @@ def fit(
 ) -> History:
     """Train a network from its current parameters.
 
-    By default all layers learn at once, by Adam with a one-cycle schedule and normalised sums. With `gamma`,
+    By default all layers learn at once, by AdamW with a one-cycle schedule and normalised sums. With `gamma`,
     the network is trained as in the paper: layer by layer, then fine-tuned.
 
     **Arguments:**
@@ -92,8 +92,8 @@ def fit(
     - `optimizer`: The update rule: adam, adamw, momentum, nesterov, rmsprop or sgd. Or a
         [`ftnn.training.Rule`][] of your own, or a function that makes a torch optimizer from parameters.
     - `learning_rate`: The largest learning rate, instead of gamma. By default, for the direct
-        solver: 0.02 with one layer of functions, 0.01 with more, and 0.003 for functions that training easily
-        takes to a pole, such as a tangent.
+        solver: 0.02 with one layer of functions, 0.01 with up to 10, and 0.003 with more or for functions
+        that training easily takes to a pole, such as a tangent, or that explode, such as an exponential.
     - `schedule`: How the learning rate changes: constant, cosine, halving, one-cycle, warm-up or warm-up
         cosine. Or a function that maps the progress of a stage, 0 to 1, to a share of the learning rate.
     - `test`: (x, y) to measure on after each epoch, which does not influence training. A sample whose
@@ -103,7 +103,8 @@ def fit(
         `"absolute"`, `"huber"`, `"logistic"` (targets of 0 and 1), or a formula in an output `y` and its
         target `t`.
     - `momentum`: The momentum of SGD.
-    - `weight_decay`: The weight decay.
+    - `weight_decay`: The weight decay. 0 by default, unless the direct solver meets functions that would
+        explode, such as a tangent, or exponentials between ReLUs: 0.1, if you leave it the optimizer too.
     - `clip_norm`: The largest norm of all gradients together, means over the mini-batch; inf: no limit. 1 by
         default for the direct solver; no limit for the others.
     - `normalise`: Whether hidden layers train with normalised sums, which end up in their parameters; only
@@ -134,7 +135,7 @@ def fit(
         learning_rate=learning_rate,
         schedule=schedule,
         momentum=momentum,
-        weight_decay=weight_decay,
+        weight_decay=0.0 if weight_decay is None and make_optimizer else weight_decay,
         clip_norm=clip_norm,
         normalise=normalise,
         calibrate=calibrate,
@@ -183,8 +184,7 @@ def make_run(
         form = training_form(net, problem.x, settings.seed if settings.calibrate else None)
     elif settings.calibrate:
         calibrate_hidden(net, problem.x, settings.seed)
-    if settings.gamma is None and settings.learning_rate is None:
-        settings = replace(settings, learning_rate=learning_rate_for(net))
+    settings = settings.completed(lambda: defaults_for(net))
     name = choose(engine, net if form is None else form.module, optimizer, settings.batch_size)
     return Run(net, problem, settings, name, optimizer, keeper or Checkpoint(None, {}), callbacks, form)
 

@@ -7,7 +7,6 @@ Writing it back folds each normalisation into its layer: the result is an ordina
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,12 +15,12 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 from torch.nn.utils.parametrize import is_parametrized
 
-from ftnn.nn import Network, Partial, Transfer
-from ftnn.nn._activations import MODULES, Activate
+from ftnn.nn import Partial, Transfer
+from ftnn.nn._activations import MODULES
 from ftnn.nn._feed_forward import FeedForward
 from ftnn.nn._folding import affine_of, fold_into
 from ftnn.training._problem import Array
-from ftnn.training._start import Start
+from ftnn.training._start import Start, applied
 
 MOST_MEASURED = 2000
 """The first statistics are measured on at most this many samples."""
@@ -136,7 +135,7 @@ def training_form(net: nn.Module, x: Array, seed: int | None = None) -> Training
     - `seed`: calibrate hidden layers that are as they were drawn, with parameters drawn from this seed; None:
         keep their parameters.
     """
-    modules = list(_flat(net))
+    modules = list(applied(net))
     hidden = _hidden(modules)
     if not hidden:
         return None
@@ -176,7 +175,7 @@ def calibrate_hidden(net: nn.Module, x: Array, seed: int) -> None:
 
     For the arguments, see `training_form`.
     """
-    modules = list(_flat(net))
+    modules = list(applied(net))
     hidden = _hidden(modules)
     if not hidden or not all(layer.is_untouched for layer in hidden):
         return
@@ -200,19 +199,6 @@ def _hidden(modules: list[nn.Module]) -> list[FeedForward]:
         and not any(is_parametrized(part) for layer in hidden for part in layer.modules())
     )
     return hidden if can else []
-
-
-def _flat(module: nn.Module) -> Iterator[nn.Module]:
-    """The modules that a network applies, in order."""
-    if type(module) is Network:
-        for layer, activation in zip(module.hidden, module.activations, strict=True):
-            yield from (layer, Activate(activation))
-        yield module.output
-    elif type(module) is nn.Sequential:
-        for child in module:
-            yield from _flat(child)
-    else:
-        yield module
 
 
 def _spread(x: Array) -> Array:

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from numbers import Integral
 from typing import Any, Literal, get_args
@@ -82,7 +82,7 @@ _BY_SOLVER: dict[str, dict[str, Any]] = {
     "direct": {
         "epochs": (10, 10),
         "batch_size": 32,
-        "optimizer": "adam",
+        "optimizer": "adamw",
         "schedule": "one-cycle",
         "clip_norm": 1.0,
         "normalise": True,
@@ -90,7 +90,7 @@ _BY_SOLVER: dict[str, dict[str, Any]] = {
     },
 }
 """Defaults that depend on the solver; those of layer-wise and joint training are the paper's. The direct
-solver's learning rate depends on the network."""
+solver's learning rate and weight decay depend on the network."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,9 @@ class Settings:
         ),
     )
     momentum: float = field(default=0.0, metadata=_about(_momentum, "The momentum of SGD."))
-    weight_decay: float = field(default=0.0, metadata=_about(_weight_decay, "The weight decay."))
+    weight_decay: float | None = field(
+        default=None, metadata=_about(_optional(_weight_decay), "The weight decay.")
+    )
     clip_norm: float | None = field(
         default=None,
         metadata=_about(
@@ -199,6 +201,8 @@ class Settings:
             raise FtnnError(
                 f"momentum={quoted(self.momentum)} is for SGD, not for optimizer={quoted(self.optimizer)}"
             )
+        if self.weight_decay is None and (self.optimizer is not None or self.momentum):
+            self._set("weight_decay", 0.0)
         self._set("solver", self.solver or ("direct" if self.gamma is None else "layerwise"))
         self._check("solver")
         for name, value in _BY_SOLVER[self.solver or ""].items():
@@ -206,6 +210,8 @@ class Settings:
             has_rate = self.gamma is not None or self.learning_rate is not None
             if getattr(self, name) is None and not (is_rate and has_rate):
                 self._set(name, value)
+        if self.weight_decay is None and self.solver != "direct":
+            self._set("weight_decay", 0.0)
         for setting in fields(self):
             self._check(setting.name)
         for name in ("normalise", "calibrate"):
@@ -223,6 +229,17 @@ class Settings:
     def _check(self, name: str) -> None:
         (setting,) = (each for each in fields(self) if each.name == name)
         self._set(name, setting.metadata["check"](name, getattr(self, name)))
+
+    def completed(self, defaults: Callable[[], Mapping[str, float]]) -> Settings:
+        """These settings with a learning rate and a weight decay, from `defaults` unless they are set."""
+        if self.weight_decay is not None and (self.gamma is not None or self.learning_rate is not None):
+            return self
+        chosen = defaults()
+        rate = self.learning_rate if self.gamma is None else None
+        if self.gamma is None and rate is None:
+            rate = chosen["learning_rate"]
+        decay = chosen["weight_decay"] if self.weight_decay is None else self.weight_decay
+        return replace(self, learning_rate=rate, weight_decay=decay)
 
     @property
     def rate(self) -> float:
@@ -245,7 +262,7 @@ class Settings:
     @property
     def rule(self) -> CompiledRule:
         """The update rule, with its weight decay."""
-        return self.optimizer.compiled(self.weight_decay)
+        return self.optimizer.compiled(self.weight_decay or 0.0)
 
     def describe(self) -> dict[str, Any]:
         """Everything that determines a result, as JSON. Settings newer than ftnn 0.1 appear only if used."""

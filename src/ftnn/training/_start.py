@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from ftnn.errors import FormulaError
 from ftnn.formula import Function, name_of
 from ftnn.formula._balance import Balance, balanced
-from ftnn.nn._activations import formula_of, inputs_through
+from ftnn.nn import Network
+from ftnn.nn._activations import Activate, activation_formula, formula_of, inputs_through
 from ftnn.nn._feed_forward import SAMPLES, FeedForward
 from ftnn.training._random import Purpose, torch_generator
 
@@ -22,6 +23,19 @@ TOLERATED = 2.0
 """How far the conditions on balanced ranges may be violated before the inputs are shifted."""
 COMMON = 0.2
 """The share of the signal common to all connections above which inputs need both signs."""
+
+
+def applied(module: nn.Module) -> Iterator[nn.Module]:
+    """The modules that a network applies, in order."""
+    if type(module) is Network:
+        for layer, activation in zip(module.hidden, module.activations, strict=True):
+            yield from (layer, Activate(activation))
+        yield module.output
+    elif type(module) is nn.Sequential:
+        for child in module:
+            yield from applied(child)
+    else:
+        yield module
 
 
 class Start:
@@ -67,20 +81,43 @@ class Start:
         return [balanced(kind, layer.in_features, inputs, len(self._hidden)) for kind in _free(layer)]
 
 
-SHALLOW_RATE, RATE, FRAGILE_RATE = 2e-2, 1e-2, 3e-3
-"""The learning rate with one layer of functions, with more, and if training easily takes one to a pole."""
+SHALLOW_RATE, RATE, CAREFUL_RATE = 2e-2, 1e-2, 3e-3
+"""The learning rate with one layer of functions; with more; and with more than `DEEP`, or functions that
+easily reach a pole or explode."""
+DEEP = 10
+DECAY = 0.1
+"""The weight decay for such functions."""
+FAR = 24.0
+"""A sum that is this far out ends near the bound of an activation, if it has one."""
 
 
-def learning_rate_for(net: nn.Module) -> float:
-    """The learning rate of direct training."""
+def defaults_for(net: nn.Module) -> dict[str, float]:
+    """The learning rate and the weight decay of direct training.
+
+    Normalised sums are bounded during training, by the size of the mini-batch, but not in the trained
+    network: there, outliers that grow exponentially from layer to layer overflow, unless activations bound
+    what the functions receive. Poles are as bad. A weight decay keeps such functions nearly straight.
+    """
     layers = [module for module in net.modules() if isinstance(module, FeedForward)]
     try:
-        is_fragile = any(
-            balanced(kind, layer.in_features).fragile for layer in layers for kind in set(_free(layer))
-        )
+        balances = [balanced(kind, layer.in_features) for layer in layers for kind in set(_free(layer))]
+        careful = any(balance.fragile for balance in balances)
+        if len(layers) > 1 and any(balance.explosive for balance in balances):
+            careful |= not _is_bounded(net)
     except FormulaError:
-        is_fragile = True
-    return FRAGILE_RATE if is_fragile else SHALLOW_RATE if len(layers) == 1 else RATE
+        careful = True
+    rate = RATE if len(layers) > 1 else SHALLOW_RATE
+    if careful or len(layers) > DEEP:
+        rate = CAREFUL_RATE
+    return {"learning_rate": rate, "weight_decay": DECAY if careful else 0.0}
+
+
+def _is_bounded(net: nn.Module) -> bool:
+    """Whether every activation is bounded."""
+    formulas = [formula for formula in map(formula_of, applied(net)) if formula is not None]
+    sums = torch.tensor([-2 * FAR, -FAR, FAR, 2 * FAR], dtype=torch.float64)
+    ends = [activation_formula(formula)(sums).abs() for formula in formulas]
+    return bool(ends) and all(bool(torch.allclose(end[::3], end[1:3], rtol=0.1)) for end in ends)
 
 
 def _worst(balances: Sequence[Balance]) -> float:

@@ -78,7 +78,7 @@ def test_the_papers_networks_are_the_default_grid() -> None:
 
 def test_keys_change_only_with_the_version_of_results() -> None:
     """Stores find results by these keys."""
-    assert DirectCell("F12", "tanh", 5).task().key == "b0bbc8c12107a4288a71bba175998518"
+    assert DirectCell("F12", "tanh", 5).task().key == "fdded5c49dbb455972ea04913b864284"
 
 
 def test_a_formula_and_its_catalogue_name_have_different_keys_because_their_ranges_differ() -> None:

@@ -103,7 +103,7 @@ class Direct(Task[DirectCell]):
     """Direct training of a cell, its only stage."""
 
     kind = "direct"
-    results = 1
+    results = 2
     cell_type = DirectCell
 
     @property
