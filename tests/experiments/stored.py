@@ -24,17 +24,31 @@ def row(
     failed: str | None = None,
     seconds: float = 2.0,
     alone: float | None = 5.0,
+    validation: float | None = None,
     versions: dict[str, str] | None = None,
 ) -> Row:
     versions = {"ftnn": "0.1.0"} if versions is None else versions
     return Row(
-        task.key, task, lwt, ft, None, None, failed, None, seconds, alone, "ab" * 32, versions, FINISHED
+        task.key,
+        task,
+        lwt,
+        ft,
+        validation,
+        None,
+        None,
+        failed,
+        None,
+        seconds,
+        alone,
+        "ab" * 32,
+        versions,
+        FINISHED,
     )
 
 
 def cell(store: Store, function: str, activation: Any, layers: int, gamma: float, **values: Any) -> None:
     """Add a finished cell: `ft` and the other arguments of `row`; `seed`, `data`, `epochs` and `arrays`."""
-    seed, data = values.pop("seed", 0), values.pop("data", "mnist")
+    seed, data = values.pop("seed", 0), values.pop("data", Cell.data)
     arrays = values.pop("arrays", None)
     epochs = values.pop("epochs", None if arrays is None else [])  # parameters need epochs
     task = Cell(function, activation, layers, gamma, seed, data).task()

@@ -66,7 +66,13 @@ _Functions = Annotated[
 ]
 _Activations = Annotated[str, typer.Option(metavar="NAME,…", help="Any of logistic, relu and tanh.")]
 _Seeds = Annotated[str, typer.Option(metavar="0,1,…", help="Seeds.")]
-_Data = Annotated[str, typer.Option(metavar="mnist[:N]", help="All images, or only the first N.")]
+_Data = Annotated[
+    str,
+    typer.Option(
+        metavar="mnist[:N]",
+        help="mnist:N: the first N training images; mnist: all 60,000. The last 10,000 are for validation.",
+    ),
+]
 _Width = Annotated[int, typer.Option(help="Units in each hidden layer.")]
 
 
@@ -87,7 +93,7 @@ def reproduce_mnist(
     jobs: _Jobs = None,
     ray: _Ray = None,
     store: StorePath = DEFAULT,
-    data: _Data = "mnist",
+    data: _Data = "mnist:50000",
     width: _Width = 128,
     epochs: Annotated[int, typer.Option(help="Epochs of layer-wise training, per layer.")] = 15,
     fine_tuning_epochs: Annotated[int, typer.Option(help="Maximum epochs of fine-tuning.")] = 15,
@@ -112,7 +118,7 @@ def reproduce_mnist(
         width=width,
     )
     rows = _run([cell.task() for cell in cells], jobs, ray, store)
-    lines = [Line(cell, rows[cell.task().key]) for cell in cells]
+    lines = sorted((Line(cell, rows[cell.task().key]) for cell in cells), key=lambda line: line.place)
     if as_json:
         show_json({"cells": [line.as_json() for line in lines]})
     else:

@@ -17,7 +17,7 @@ from ftnn.experiments.grid.rows import ORIGIN
 from ftnn.experiments.paper import pi
 from ftnn.experiments.paper.conic.cells import conic_cells, run_conic
 from ftnn.experiments.paper.mnist.cells import FineTuning
-from ftnn.experiments.paper.mnist.tables import COLUMNS, SETTING_COLUMNS
+from ftnn.experiments.paper.mnist.tables import COLUMNS, OTHER_COLUMNS
 from ftnn.experiments.report import collect, markdown, page
 from ftnn.training import Pass
 from tests.experiments.quick import cell, digests, import_file, run_inline
@@ -29,7 +29,7 @@ CELLS = [
     Cell("F03", "relu", 1, 0),
     Cell("p*tan(q*x + r) where q in [-10, 10]", "relu", 1, 0),
 ]
-OTHER = replace(CELLS[0], data="mnist:50000", epochs=(3, 4), width=8, batch_size=2)
+OTHER = replace(CELLS[0], data="mnist", epochs=(3, 4), width=8, batch_size=2)
 CURVE = PiCell(128, 200)
 
 
@@ -43,7 +43,20 @@ def store(tmp_path: Path) -> Store:
         store.record(
             task,
             Outcome(
-                task.key, (), failed, None, 0.1, {}, 90.25 + number, 91.5 + number, f"{number:064x}", 12.34
+                *(
+                    task.key,
+                    (),
+                    failed,
+                    None,
+                    0.1,
+                    {},
+                    90.25 + number,
+                    91.5 + number,
+                    f"{number:064x}",
+                    12.34,
+                ),
+                validation_accuracy=92.25 + number,
+                lwt_validation_accuracy=89.75 + number,
             ),
             {"ftnn": "1", "cpu": "some-cpu"},
         )
@@ -83,6 +96,9 @@ class TestCsv:
             "seconds": "12.3",
             "failed": "",
             "digest": "0" * 64,
+            "lwt_validation_accuracy": "89.75",
+            "validation_accuracy": "92.25",
+            "data": "mnist:50000",
             "results": str(FineTuning.results),
             "cpu": "some-cpu",
         }
@@ -113,20 +129,14 @@ class TestCsv:
     def test_csv_of_other_settings_lists_the_settings(self, store: Store, tmp_path: Path) -> None:
         assert export(store, tmp_path / "o.csv", "other") == (1, 0)
         (line,) = read(tmp_path / "o.csv")
-        assert tuple(line) == (*COLUMNS, *SETTING_COLUMNS, *ORIGIN)
-        assert [line[name] for name in ("function", *SETTING_COLUMNS)] == [
-            "F12",
-            "mnist:50000",
-            "3",
-            "4",
-            "8",
-            "2",
-        ]
+        assert tuple(line) == (*OTHER_COLUMNS, *ORIGIN)
+        settings = [line[name] for name in ("function", "data", *OTHER_COLUMNS[len(COLUMNS) :])]
+        assert settings == ["F12", "mnist", "3", "4", "8", "2"]
 
     def test_csv_with_an_invalid_setting_imports_nothing(self, store: Store, tmp_path: Path) -> None:
         path = tmp_path / "o.csv"
         export(store, path, "other")
-        path.write_text(path.read_text().replace("mnist:50000", "cifar"))
+        path.write_text(path.read_text().replace(",mnist,", ",cifar,"))
         with Store(tmp_path / "b.sqlite") as other:
             with pytest.raises(DataError, match="line 2: unknown data 'cifar'"):
                 import_file(other, path)
@@ -169,7 +179,7 @@ class TestCsv:
             (("91.50", ""), "must have a reason in failed"),
             (("-3", "minus three"), "minus three"),
             (("0" * 64, "00"), "expected a SHA-256 digest"),
-            (("some-cpu", "some-cpu,"), "line 2: 13 fields in 12 columns"),
+            (("some-cpu", "some-cpu,"), "line 2: 16 fields in 15 columns"),
             ((f"{FineTuning.results},some", "99,some"), "results is 99; expected a version from 1 to"),
             ((f"{FineTuning.results},some", "new,some"), "results is 'new'; expected a whole number"),
             (("gamma", "rate"), "has the columns hidden_layers, function, activation, rate"),

@@ -52,6 +52,8 @@ class Table:
     lines: Callable[[Iterable[Row], Callable[[], Epochs]], Iterator[tuple[Row, Sequence[Any]]]]
     """Makes its lines, each with its row, from a store's rows and a function that loads all epochs."""
     read: Reader
+    older: tuple[tuple[str, ...], ...] = ()
+    """The columns of older files, which it reads too."""
     paper_settings_only: bool = True
     """Whether it leaves out stages whose settings differ from the paper's."""
 
