@@ -56,10 +56,17 @@ def cell(store: Store, function: str, activation: Any, layers: int, gamma: float
     store.add(row(task, **values), None if epochs is None else json.dumps(epochs), blob)
 
 
-def curve(store: Store, hidden: int, pairs: int, accuracies: Sequence[float], seed: int = 0) -> None:
+def curve(
+    store: Store,
+    hidden: int,
+    pairs: int,
+    accuracies: Sequence[float],
+    seed: int = 0,
+    keep_state: bool = False,
+) -> None:
     """Add a curve of π."""
     passes = [{"epoch": n, "loss": 0.5, "accuracy": a, "seconds": 0.1} for n, a in enumerate(accuracies, 1)]
-    task = PiCell(hidden, pairs, seed).task()
+    task = PiCell(hidden, pairs, seed, keep_state=keep_state).task()
     store.add(row(task, accuracies[-1]), json.dumps(passes), None)
 
 

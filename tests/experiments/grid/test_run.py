@@ -145,10 +145,11 @@ class TestCheckpoints:
             assert [e.loss for e in again.epochs] == [e.loss for e in store.epochs(task.key)]
             assert (again.lwt_accuracy, again.ft_accuracy) == (row.lwt_accuracy, row.ft_accuracy)
 
+    @pytest.mark.parametrize("keep_state", [False, True])
     def test_a_curve_of_pi_resumed_at_any_epoch_gives_the_same_result(
-        self, store: Store, monkeypatch: pytest.MonkeyPatch
+        self, store: Store, monkeypatch: pytest.MonkeyPatch, keep_state: bool
     ) -> None:
-        task = PiCell(8, 12, epochs=9).task()
+        task = PiCell(8, 13, epochs=9, keep_state=keep_state).task()
         whole = Job(task).run(lambda _: None)
         assert len(whole.epochs) == 9
         for progress in self.checkpoints(Job(task), monkeypatch):

@@ -123,7 +123,7 @@ def _csv_lines(path: Path) -> tuple[Reader, list[Line]]:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"cannot read {path}: {reason}") from error
     tables = TABLES.values()
-    older = {columns: table.read for table in tables for columns in table.older}
+    older = {columns: read for table in tables for columns, read in table.older.items()}
     current = {table.columns: table.read for table in tables}
     readers = older | current
     columns = tuple(header)

@@ -105,14 +105,14 @@ def _row(line: Line) -> Row:
 
 
 TABLES = (
-    Table("mnist", COLUMNS, partial(_lines, "mnist"), _read, older=(_RESULTS,)),
+    Table("mnist", COLUMNS, partial(_lines, "mnist"), _read, older={_RESULTS: _read}),
     Table("custom", COLUMNS, partial(_lines, "custom"), _read),
     Table(
         "other",
         OTHER_COLUMNS,
         partial(_lines, "other"),
         _read,
-        older=((*_RESULTS, "data", *_SETTINGS),),
+        older={(*_RESULTS, "data", *_SETTINGS): _read},
         paper_settings_only=False,
     ),
 )
