@@ -252,11 +252,13 @@ def _of_seed(seed: int, differences: list[float | None]) -> OfSeed:
 
 @dataclass(frozen=True)
 class Varied:
-    """All cells of one depth that were run with a different setting and with the paper's, at its best γ."""
+    """All cells of one depth that were run with a different setting, at the paper's best γ."""
 
     setting: str
     layers: int
     cells: int
+    both: int
+    """Those of them that were run with the paper's setting too."""
     usual: Nearness
     varied: Nearness
 
@@ -264,20 +266,21 @@ class Varied:
 def settings(entries: Iterable[Entry], others: Iterable[Custom]) -> list[Varied]:
     """Over the cells that the paper trained, each with its lowest seed."""
     by_place = {(entry.function, entry.activation, entry.layers): entry for entry in entries}
-    runs_of: dict[tuple[str, int], list[tuple[Entry, Run, Run]]] = defaultdict(list)
+    runs_of: dict[tuple[str, int], list[tuple[Entry, Run]]] = defaultdict(list)
     for group in others:
         entry = by_place.get((group.function, group.activation, group.layers))
-        if group.setting and entry is not None and entry.paper.gamma is not None and entry.run is not None:
+        if group.setting and entry is not None and entry.paper.gamma is not None:
             rate = next((rate for rate in group.rates if rate.gamma == entry.paper.gamma), None)
             if rate is not None and rate.first is not None:
-                runs_of[group.setting, group.layers].append((entry, entry.run, rate.first))
+                runs_of[group.setting, group.layers].append((entry, rate.first))
     return [
         Varied(
             setting,
             layers,
             len(runs),
-            _nearness([entry.difference_of(usual, "ft") for entry, usual, _ in runs]),
-            _nearness([entry.difference_of(varied, "ft") for entry, _, varied in runs]),
+            sum(entry.run is not None for entry, _ in runs),
+            _nearness([entry.difference("ft") for entry, _ in runs if entry.run is not None]),
+            _nearness([entry.difference_of(varied, "ft") for entry, varied in runs]),
         )
         for (setting, layers), runs in sorted(runs_of.items())
     ]
