@@ -64,7 +64,9 @@ _Functions = Annotated[
         metavar="F01,F12,…", help="Catalogue names or formulas. Can be repeated. Default: F01 to F20."
     ),
 ]
-_Activations = Annotated[str, typer.Option(metavar="NAME,…", help="Any of logistic, relu and tanh.")]
+_Activations = Annotated[
+    str, typer.Option(metavar="NAME,…", help="Any of logistic, relu and tanh, or formulas in x.")
+]
 _Seeds = Annotated[str, typer.Option(metavar="0,1,…", help="Seeds.")]
 _Data = Annotated[
     str,

@@ -152,7 +152,11 @@ class TestGrids:
             ({"functions": "F03"}, "functions is 'F03'; expected a list of values"),
             ({"gammas": "x"}, 'gammas is \'x\'; expected "best", "all", or numbers'),
             ({"gammas": [float("nan")]}, "gamma is nan; expected a finite number"),
-            ({"activations": ["sigmoid"]}, "unknown activation 'sigmoid'; expected logistic, relu, tanh"),
+            (
+                {"activations": ["sigmoid"]},
+                "unknown activation 'sigmoid'; expected logistic, relu, tanh, or a",
+            ),
+            ({"activations": ["min(relu(x), y)"], "gammas": [0]}, "'y' is unknown"),
             ({"seeds": [-1]}, "seed=-1"),
             ({"functions": ["p*tan(x)"]}, "set gammas to all"),
             ({"layers": [2]}, "set gammas to all"),
@@ -179,6 +183,14 @@ def test_the_paper_may_have_used_all_images() -> None:
     assert not replace(CELL, data="mnist:100").is_comparable
     assert not replace(ALL_IMAGES, width=64).is_comparable
     assert ALL_IMAGES.setting == "60,000 images"
+
+
+def test_an_activation_can_be_a_formula() -> None:
+    """The ReLU of the paper's platform ends at 20."""
+    limited = replace(CELL, activation="min(relu(x), 20)")
+    assert not limited.matches_paper
+    assert limited.setting == "activation min(relu(x), 20)"
+    assert limited.task().key != replace(CELL, activation="relu").task().key
 
 
 def test_all_images_have_one_name() -> None:
