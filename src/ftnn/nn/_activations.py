@@ -20,11 +20,22 @@ from ftnn.kernels import evaluate
 
 Activation = Literal["logistic", "relu", "tanh"]
 """The activations of the paper."""
+
+
+def _relu20(x: Tensor) -> Tensor:
+    """A ReLU that ends at 20, as on the paper's platform; as there, its slope is a plain ReLU's."""
+    full = torch.relu(x)
+    return full - (full - 20).clamp(min=0).detach()
+
+
 _TORCH: dict[str, Callable[[Tensor], Tensor]] = {
     "logistic": torch.sigmoid,
     "relu": torch.relu,
     "tanh": torch.tanh,
+    "relu20": _relu20,
 }
+_DECREED = {"relu20": ("min(relu(x), 20)", "where(x <= 0, 0, 1)")}
+"""(value, slope) of activations whose slope is not the derivative."""
 NAMES = tuple(_TORCH)
 
 
@@ -58,6 +69,9 @@ def activation_formula(activation: str) -> ActivationFormula:
 
 @lru_cache(maxsize=256)
 def _read(activation: str) -> ActivationFormula:
+    if activation in _DECREED:
+        value, slope = map(parse, _DECREED[activation])
+        return ActivationFormula(activation, value, slope)
     if activation in _TORCH:
         value = parse(f"{activation}(x)")
     elif activation.isidentifier() and activation != INPUT:

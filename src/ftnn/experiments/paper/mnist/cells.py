@@ -40,7 +40,7 @@ class Cell:
     """A catalogue name, or a formula, optionally with ranges: `"p*tan(q*x) where q in [-9, 9]"`. The other
     ranges are ±0.1 and become a part of the text, so that equal cells have equal texts."""
     activation: str
-    """One of the paper's, or a formula in x: `min(relu(x), 20)`, as on the paper's platform."""
+    """One of the paper's; `relu20`, the ReLU of its platform, which ends at 20; or a formula in x."""
     hidden_layers: int
     gamma: float
     seed: int = 0
@@ -120,10 +120,6 @@ def check_activation(activation: str) -> None:
     """Raise an error unless it is one of the paper's, or a formula in x."""
     if activation in ACTIVATIONS:
         return  # without torch
-    if activation.isidentifier():
-        raise FtnnError(
-            f"unknown activation {activation!r}; expected {', '.join(ACTIVATIONS)}, or a formula in x"
-        )
     from ftnn.nn._activations import activation_formula  # here because it loads torch
 
     activation_formula(activation)
