@@ -40,5 +40,6 @@ with Store(sys.argv[1], must_exist=True) as store:
         }
         print(
             f"| {cell.hidden_layers} | {cell.function} | {cell.activation} | {cell.gamma:g} "
-            f"| {row.ft_accuracy:.2f} | {total:,} | {share['dead']} | {share['revivable']} | {share['sleeping']} |"
+            f"| {row.ft_accuracy:.2f} | {total:,} | {share['dead']} | {share['revivable']} "
+            f"| {share['sleeping']} |"
         )
