@@ -86,7 +86,7 @@ def as_function(source: str | Function) -> Function:
     except FormulaError as error:
         if source.isidentifier():
             message = f"{source!r} is neither a catalogue name (F01 to F20, memory) nor a formula"
-            raise FormulaError(f"{message}: {error.message}", text=source) from None
+            raise FormulaError(f"{message}: {error.message}", text=source, allowed=error.allowed) from None
         raise
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ftnn._printable import quoted
 from ftnn.errors import FormulaError, FtnnError
 from ftnn.formula import _measure as measure
 from ftnn.formula._expr import INPUT, tree_size
@@ -131,7 +132,7 @@ def explain(function: Function, x: Range) -> Explanation:
     """Examine `function` over the inputs `x` = (low, high)."""
     interval = finite_interval(x)
     if interval is None:
-        message = f"the range of inputs must be (low, high), finite and low < high, not {x!r}"
+        message = f"the range of inputs must be (low, high), finite and low < high, not {quoted(x)}"
         raise error_in(function.formula, message)
     low, high = interval
     places, unseen = measure.possible_breaks(function.expr)

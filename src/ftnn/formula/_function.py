@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -68,7 +69,7 @@ class Function:
         self._choices = checked_constants(constants, formula, names(expr))
         self._init = checked_ranges(init, formula, self.parameters)
         if INPUT not in names(expr):
-            raise error_in(formula, "the formula does not use x, the connection's input")
+            raise _without_input(formula, self.parameters)
         if not self.parameters:
             hint = "every name except x, C, pi and constants is a parameter"
             raise error_in(formula, f"the formula has no parameter to train; {hint}")
@@ -244,6 +245,19 @@ class Function:
 
     def __deepcopy__(self, memo: object) -> Function:
         return self
+
+
+def _without_input(formula: str, parameters: tuple[str, ...]) -> FormulaError:
+    inputs = [name for name in parameters if re.fullmatch(r"x_?\d+|X|y|z", name)]
+    if not inputs:
+        return error_in(formula, "the formula does not use x, the connection's input")
+    several = f"{', '.join(inputs[:-1])} and {inputs[-1]}" if len(inputs) > 1 else inputs[0]
+    return error_in(
+        formula,
+        f"a connection sees one input, x; {several} would be trainable parameters. Write the formula of one "
+        "connection: every input gets its own, and a unit sums them",
+        inputs[0],
+    )
 
 
 def _at_zero(expr: Expr) -> Expr:
