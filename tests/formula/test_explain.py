@@ -84,6 +84,41 @@ def test_whether_zero_is_reached_depends_on_the_inputs_and_the_initial_ranges():
     assert 0 < explain("p*(x - q)", init={"q": (0, 4)}).reaches_zero < 1
 
 
+# ---- what a silent input sends
+
+
+@pytest.mark.parametrize("function", ["p*x", "p*x**2 + q*x", "F06", "p*sin(q*x)", "p*x/(1 + abs(q*x))"])
+def test_functions_that_are_zero_at_zero_send_nothing_there(function: str):
+    explanation = explain(function)
+    assert explanation.silent is None
+    assert "at x = 0" not in str(explanation)
+
+
+def test_what_a_silent_input_sends_is_compared_with_what_inputs_change():
+    # F(0) = p, and F(x) - F(0) = p*x/10 with a root mean square of |p|/10/√3 over [-1, 1].
+    explanation = explain("p*(1 + x/10)")
+    assert explanation.silent is not None
+    assert explanation.silent[0] == "p"
+    assert explanation.silent[1] == pytest.approx(10 * 3**0.5, rel=0.01)
+    assert "sends p, 17 times as much as inputs change; in your own training loop" in str(explanation)
+
+
+def test_a_small_constant_part_is_no_caution():
+    explanation = explain("p*(0.1 + x)")
+    assert explanation.silent is not None
+    assert explanation.silent[1] < 0.5
+    assert "at x = 0" not in str(explanation)
+
+
+@pytest.mark.parametrize("function", ["p/x", "p*log(x)", "memory"])
+def test_nothing_is_said_where_a_silent_input_sends_what_is_not_finite_or_memory(function: str):
+    assert explain(function).silent is None
+
+
+def test_grounded_functions_send_nothing_at_zero():
+    assert Function("p*cosh(q*x + r)").grounded().explain((-1, 1)).silent is None
+
+
 # ---- poles and jumps
 
 

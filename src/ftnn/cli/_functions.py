@@ -17,7 +17,7 @@ from ftnn.formula._explain import Explanation
 from ftnn.formula._function import Range
 from ftnn.formula._plan import Plan
 
-_CAUTIONS = ("pole", "jump", "overflow", "sleep", "dead", "can die")
+_CAUTIONS = ("at x = 0", "pole", "jump", "overflow", "sleep", "dead", "can die")
 _MORE = """
 [cyan]ftnn functions "p*exp(q*x)" --init q=-40,40 --x 0 10[/cyan]   with other ranges
 
@@ -154,6 +154,7 @@ def _explained(explained: Explanation) -> dict[str, Any]:
         "x": explained.x,
         "derivatives": {name: str(expr) for name, expr in explained.derivatives.items()},
         "reaches_zero": explained.reaches_zero,
+        "silent": explained.silent and {"sends": explained.silent[0], "size": explained.silent[1]},
         "poles": [{"where": where, "draws": draws} for where, draws in explained.poles],
         "jumps": [{"where": where, "draws": draws} for where, draws in explained.jumps],
         "overflow": explained.overflows

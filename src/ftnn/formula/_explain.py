@@ -15,10 +15,11 @@ import numpy as np
 from ftnn._printable import quoted
 from ftnn.errors import FormulaError, FtnnError
 from ftnn.formula import _measure as measure
-from ftnn.formula._expr import INPUT, tree_size
+from ftnn.formula._expr import INPUT, ZERO, tree_size
 from ftnn.formula._numpy import steps
 from ftnn.formula._parse import error_in
 from ftnn.formula._ranges import finite_interval
+from ftnn.formula._text import to_text
 
 if TYPE_CHECKING:
     from ftnn.formula._function import Function
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 POINTS = 1025
 """Inputs at which the function is evaluated."""
+MOST_SILENT = 0.5
+"""F(0) as large as this, relative to what inputs change, makes plain gradient descent noticeably worse."""
 MAX_PRINTED = 10_000
 """The limit on operations, numbers and names in all printed derivatives."""
 
@@ -57,6 +60,9 @@ class Explanation:
     overflows: tuple[str, float] | None
     """(an example, the largest |value|) if F or a derivative leaves the range of float32 for some inputs and
     initial parameters."""
+    silent: tuple[str, float] | None
+    """(F(0), its size) if a silent input, x = 0, sends something; None with memory. The size is relative to
+    what inputs in the range change; both are root mean squares over the draws."""
     sleeps: float
     """The fraction for which F is zero on an interval of inputs, but not for all inputs."""
     dead: float
@@ -94,7 +100,11 @@ class Explanation:
         if self.reaches_zero:
             yield "zero", f"reached for {inputs}, {_share(self.reaches_zero)}"
         else:
-            yield "zero", f"never reached for {inputs}; often harmless, otherwise try grounded()"
+            yield "zero", f"never reached for {inputs}; often harmless"
+        if self.silent and self.silent[1] > MOST_SILENT:
+            sent, size = self.silent
+            remedy = "in your own training loop, use grounded() or normalise sums"
+            yield "at x = 0", f"sends {sent}, {size:.2g} times as much as inputs change; {remedy}"
         outside = f"outside {inputs} and the initial parameters, but training may reach it"
         for label, places in (("pole", self.poles), ("jump", self.jumps)):
             for place, share in places:
@@ -155,6 +165,7 @@ def explain(function: Function, x: Range) -> Explanation:
         poles=tuple(measure.breaks(function, "singular", places["singular"], grid, draws)),
         jumps=tuple(measure.breaks(function, "jump", places["jump"], grid, draws)),
         overflows=measure.overflow(function, ranges, low, high),
+        silent=_silent(function, values, draws),
         sleeps=float(((measure.longest_run(values == 0) >= 3) & ~dead).mean()),
         dead=float(dead.mean()),
         can_die=can_die,
@@ -177,6 +188,16 @@ def _ranges(function: Function, x: Range) -> tuple[Mapping[str, Range], float | 
     except FormulaError:
         return with_paper_ranges(function).init, None, None
     return balance.ranges, None if function.has_memory else balance.gain, balance.holds
+
+
+def _silent(function: Function, values: measure.Array, draws: measure.Draws) -> tuple[str, float] | None:
+    """What a silent input sends, and its size; None if it sends nothing, or what is not finite."""
+    if function.at_zero is ZERO or function.has_memory:
+        return None
+    at_zero = measure.values_at(function.expr, np.zeros(1), draws)
+    with np.errstate(all="ignore"):
+        size = float(np.sqrt(np.mean(at_zero**2) / np.mean((values - at_zero) ** 2)))
+    return (to_text(function.at_zero), size) if np.isfinite(size) else None
 
 
 def _derivatives(function: Function) -> dict[str, Any]:
