@@ -17,7 +17,7 @@ from ftnn.formula._explain import Explanation
 from ftnn.formula._function import Range
 from ftnn.formula._plan import Plan
 
-_CAUTIONS = ("at x = 0", "pole", "jump", "overflow", "sleep", "dead", "can die")
+_CAUTIONS = ("at x = 0", "domain", "pole", "jump", "overflow", "sleep", "dead", "can die")
 _MORE = """
 [cyan]ftnn functions "p*exp(q*x)" --init q=-40,40 --x 0 10[/cyan]   with other ranges
 
@@ -155,6 +155,8 @@ def _explained(explained: Explanation) -> dict[str, Any]:
         "derivatives": {name: str(expr) for name, expr in explained.derivatives.items()},
         "reaches_zero": explained.reaches_zero,
         "silent": explained.silent and {"sends": explained.silent[0], "size": explained.silent[1]},
+        "outside_domain": explained.outside
+        and dict(zip(("share", "draws", "example"), explained.outside, strict=True)),
         "poles": [{"where": where, "draws": draws} for where, draws in explained.poles],
         "jumps": [{"where": where, "draws": draws} for where, draws in explained.jumps],
         "overflow": explained.overflows
