@@ -203,7 +203,7 @@ def test_brackets_in_a_formula_are_not_markup():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["p*x", "--init", "q=1,2"], "init has 'q'"),
+        (["p*x", "--init", "q=1,2"], "there is a range for 'q'"),
         (["p*x", "--init", "p=2,1"], "low ≤ high"),
         (["p*x", "--init", "p=1"], "must be (low, high)"),
         (["p*x", "--init", "p=1,2,3"], "must be (low, high)"),

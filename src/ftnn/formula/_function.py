@@ -13,6 +13,7 @@ from ftnn.formula._expr import INPUT, MEMORY, ZERO, Call, Expr, canonical, folde
 from ftnn.formula._parse import error_in, parse
 from ftnn.formula._ranges import Range, checked_constants, checked_ranges
 from ftnn.formula._text import to_text
+from ftnn.formula._where import split_ranges
 
 if TYPE_CHECKING:
     from ftnn.formula._explain import Explanation
@@ -30,8 +31,9 @@ class Function:
 
     - `formula`: the text, such as `"p*sin(q*x + r)"`. `x` is the input. `C` is the function's previous value;
         it makes the function a memory function. Every other name is a parameter, unless `constants` has it.
-    - `init`: the initial range `(low, high)` of parameters. Layers choose the other ranges themselves, from
-        the formula and their inputs.
+        Initial ranges may follow: `"p*sin(q*x + r) where q in [-10, 10] and r in [-3, 3]"`.
+    - `init`: the initial range `(low, high)` of parameters, if the text has none. Layers choose the other
+        ranges themselves, from the formula and their inputs.
     - `constants`: for each constant, the values from which it is drawn once, before training:
         `{"u": (-1, 1)}`.
 
@@ -46,7 +48,11 @@ class Function:
         init: Mapping[str, Sequence[float]] | None = None,
         constants: Mapping[str, Iterable[float]] | None = None,
     ):
-        self._set(formula, parse(formula), init or {}, constants or {})
+        text, ranges = split_ranges(formula)
+        for name in ranges:
+            if name in (init or {}):
+                raise error_in(formula, f"the range of {name!r} is given twice: here and in init", name)
+        self._set(text, parse(text), {**(init or {}), **ranges}, constants or {})
 
     @classmethod
     def composed(
@@ -76,7 +82,7 @@ class Function:
 
     @property
     def formula(self) -> str:
-        """The text as written."""
+        """The text as written, without ranges."""
         return self._formula
 
     @property

@@ -218,7 +218,7 @@ class _Reader:
 
     def finite(self, node: ast.expr, expr: Expr) -> Expr:
         """`expr`, unless it is a number beyond float64. Towers such as 9**9**9 are refused, not computed."""
-        value = _constant(expr)
+        value = constant(expr)
         if value is not None and math.isinf(value):
             raise self.error(node, "this number is too large; the largest is 1.8e308")
         return expr
@@ -277,13 +277,13 @@ class _Reader:
         return result
 
 
-def _constant(expr: Expr) -> float | None:
+def constant(expr: Expr) -> float | None:
     """The value of an arithmetic expression of numbers, infinite beyond float64; None if it has names."""
     match expr:
         case Number(value):
             return _as_float(value)
         case Call(op, args) if op in _ARITHMETIC:
-            values = [_constant(arg) for arg in args]
+            values = [constant(arg) for arg in args]
             numbers = [value for value in values if value is not None]
             return compute(op, *numbers) if len(numbers) == len(values) else None
         case _:

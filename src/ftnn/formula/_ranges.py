@@ -44,7 +44,7 @@ def checked_ranges(
     checked: dict[str, Range] = {}
     for name, bounds in init.items():
         if name not in parameters:
-            message = f"init has {name!r}, which is not a parameter of this formula; its parameters are "
+            message = f"there is a range for {name!r}, which is not a parameter; the parameters are "
             message += ", ".join(parameters) or "none"
             raise error_in(formula, message, str(name))
         interval = finite_interval(bounds, may_be_point=True)
