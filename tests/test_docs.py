@@ -1,6 +1,7 @@
 """The documentation builds without warnings, its code runs, and the names and commands in it exist."""
 
 import importlib
+import json
 import re
 import shlex
 import subprocess
@@ -44,6 +45,20 @@ def test_the_site_loads_nothing_from_other_hosts(site: Path):
         assert not loaded.search(page.read_text("utf-8")), page
     for style in site.rglob("*.css"):
         assert not re.search(r"url\([\"']?(https?:)?//", style.read_text("utf-8")), style
+
+
+@pytest.mark.slow
+def test_the_site_can_be_searched_with_and_without_a_server(site: Path):
+    index = json.loads((site / "search" / "search_index.json").read_text("utf-8"))
+    found = {entry["location"].partition("#")[0] for entry in index["docs"]}
+    assert found >= {str(page.relative_to(ROOT / "docs").with_suffix(".html")) for page in PAGES}
+    script = (site / "search" / "search_index.js").read_text("utf-8")
+    assert json.loads(script.removeprefix("var __index = ")) == index
+    for page in (site / "index.html", site / "howto" / "sklearn.html"):
+        text = page.read_text("utf-8")
+        (source,) = re.findall(r'<script src="?([^">]*iframe-worker.js)', text)
+        assert (page.parent / source).resolve() == site / "iframe-worker.js"
+        assert 'data-md-component="search-query"' in text
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@ import re
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 import sympy
 
@@ -360,3 +361,52 @@ def test_large_functions_are_explained_in_a_few_seconds(formula: str):
     start = time.process_time()
     assert str(Function(formula).explain())
     assert time.process_time() - start < 10  # two on an idle machine
+
+
+# ---- does it leave its domain
+
+ROOT, POWER, LOG = "p*sqrt(q*x)", "p*x**q", "p*log(q*x)"
+
+
+@pytest.mark.parametrize("function", [ROOT, POWER, LOG])
+@pytest.mark.parametrize("init", [None, {"p": (-1, 1), "q": (-2, 2)}, {"p": (1, 2), "q": (0.3, 0.5)}])
+def test_the_share_of_draws_and_inputs_outside_the_domain_is_reported(function: str, init: Any):
+    explanation = Function(function, init=init).explain()
+    assert explanation.outside is not None
+    points, draws, example = explanation.outside
+    assert points == pytest.approx(0.5, abs=0.02)  # half of the inputs are negative
+    assert draws == 1
+    assert re.search(r"domain +left for \d\d% of draws and inputs \(for every draw", str(explanation))
+    place = {name: float(value) for name, value in re.findall(r"(\w) = ([-\d.e]+)", example)}
+    with np.errstate(all="ignore"):
+        assert np.isnan(Function(function)(place.pop("x"), **place))
+
+
+def test_the_share_outside_the_domain_depends_on_the_inputs():
+    explanation = Function("p*sqrt(x + q)", init={"p": (0, 1), "q": (1, 1)}).explain((-3, 5))
+    assert explanation.outside is not None
+    assert explanation.outside[:2] == (pytest.approx(0.25, abs=0.01), 1)
+    explanation = Function("p*sqrt(q)*x", init={"p": (0, 1), "q": (-1, 3)}).explain()
+    assert explanation.outside is not None
+    assert explanation.outside[0] == explanation.outside[1] == pytest.approx(0.25, abs=0.08)
+
+
+def test_a_domain_that_only_training_leaves_is_reported_as_such():
+    explanation = Function(LOG).explain((0.1, 1))  # the chosen range of q is positive
+    assert explanation.outside is not None
+    assert explanation.outside[:2] == (0, 0)
+    assert "not left for x in [0.1, 1] and the initial parameters, but training may: NaN" in str(explanation)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *catalogue,
+        "p*sqrt(1 + (q*x)**2)",
+        "p*where(x > 0, log(x), 0)",
+        "p*tan(q*x)",
+        "p*exp(1000*x)*(exp(1000*x) - exp(999*x + q))",  # inf - inf is an overflow
+    ],
+)
+def test_poles_and_overflow_do_not_count_as_leaving_the_domain(function: str):
+    assert function_of(function).explain().outside is None

@@ -12,8 +12,10 @@ from rich.table import Table
 
 from ftnn import _atomic
 from ftnn.cli._app import Json, app
+from ftnn.cli._function_options import Constant, Init, function_from
 from ftnn.cli._screen import show, show_json, text
 from ftnn.errors import FtnnError
+from ftnn.formula import catalogue
 from ftnn.training._settings import DESCRIPTIONS, Settings
 
 if TYPE_CHECKING:
@@ -23,8 +25,14 @@ if TYPE_CHECKING:
 @app.command()
 def train(
     function: Annotated[
-        str, typer.Option(help="A catalogue name (see `ftnn functions`) or a formula.")
+        str,
+        typer.Option(
+            help="A catalogue name (see `ftnn functions`) or a formula, with ranges if wanted: "
+            "FORMULA where q in [-3, 3]."
+        ),
     ] = "F07",
+    init: Init = None,
+    constant: Constant = None,
     activation: Annotated[str, typer.Option(help="logistic, relu, tanh, or a formula in x.")] = "logistic",
     layers: Annotated[int, typer.Option(help="Number of hidden layers.")] = 1,
     width: Annotated[int, typer.Option(help="Units in each hidden layer.")] = 128,
@@ -123,6 +131,7 @@ def train(
         "calibrate": calibrate,
     }
     settings = Settings(**options)
+    connections = function_from(function, init, constant)
     if fine_tuning_epochs is not None:
         options["epochs"] = (settings.epochs or (0, 0))[0], fine_tuning_epochs
     settings = Settings(**options)
@@ -136,7 +145,7 @@ def train(
         prepared.x.shape[1],
         [width] * layers,
         1 if classes is None else len(classes),
-        function=function,
+        function=connections,
         activation=activation,
     )
     initialise(net, seed)
@@ -174,6 +183,7 @@ def train(
         show_json(result)
         return
     same_settings = width == 128 and settings == Settings(gamma=gamma, seed=seed)
+    same_settings = same_settings and connections == catalogue.get(function)
     matches_paper = data == "mnist" and samples is None and same_settings
     paper = None
     if matches_paper and settings.gamma is not None:
