@@ -91,8 +91,8 @@ class Estimator(BaseEstimator):
     **Attributes** after fitting:
 
     - `network_`: the trained [`ftnn.nn.Network`][]. It takes standardised inputs, and a regressor's gives
-        standardised targets: `network_(torch.tensor(scaler_.transform(X), dtype=torch.float32))`. To keep the
-        scaling with it, pickle the estimator.
+        standardised targets: `network_(torch.tensor(scaler_.transform(X), dtype=torch.float32))`. To save
+        both in one file, use [`ftnn.save`][] with the estimator.
     - `scaler_`: the `StandardScaler` of the inputs, whose `transform` also limits them to ±5; None if inputs
         are not standardised.
     - `history_`: the [`ftnn.training.History`][]. If training failed, its `failed` says why, and there is a
