@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.linear_model import LinearRegression
 from typer.testing import CliRunner
 
 import ftnn
 from ftnn.cli import app
+from ftnn.data import Images
 from ftnn.data._by_name import TableOptions, training_data
 from tests.cli.prices import NUMBERS, flats, with_gaps, write
 
@@ -111,8 +113,6 @@ def test_a_model_from_0_1_still_predicts(tmp_path: Path) -> None:
     data = tmp_path / "d.csv"
     data.write_text("a,b\n30,7\n-6,-5\n")
     answers = json.loads(run("predict", tmp_path / "m.ftnn", data, "--json").stdout)["predictions"]
-    import torch
-
     expected = net(torch.tensor([[3.0, 7.0], [-3.0, -2.0]]))[:, 0].tolist()
     assert answers == pytest.approx(expected)
     data.write_text("a,b\n,7\n")
@@ -308,3 +308,35 @@ def test_a_separator_inside_of_texts_does_not_mislead(tmp_path: Path) -> None:
     path.write_text("a;b, with, many, commas;y\n1;x, y;0.5\n2;z;1.5\n3;z;2.5\n")
     data = training_data(str(path), TableOptions("y", test=str(path)))
     assert data.preparation.input_names == ("a", "b, with, many, commas = x, y", "b, with, many, commas = z")
+
+
+# --- images ---
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> Images:
+    random = np.random.default_rng(0)
+    images = Images(
+        random.random((64, 784), np.float32), random.integers(10, size=64),
+        random.random((32, 784), np.float32), random.integers(10, size=32),
+    )  # fmt: skip
+    monkeypatch.setattr("ftnn.data._by_name.mnist", lambda: images)
+    return images
+
+
+@pytest.mark.filterwarnings("ignore:FTNN")
+def test_models_from_the_command_line_and_from_python_predict_mnist(few: Images, tmp_path: Path) -> None:
+    assert run("train", "--out", tmp_path / "out", "--json", *QUICK).exit_code == 0
+    net = ftnn.load(tmp_path / "out" / "model.safetensors")
+    ftnn.save(net, tmp_path / "net.ftnn")  # without any notes
+    labels = net(torch.from_numpy(few.test_images)).argmax(1).tolist()
+    for model in ("out", "net.ftnn"):
+        done = run("predict", tmp_path / model, "mnist", "--json")
+        assert done.exit_code == 0, done.output
+        answer = json.loads(done.stdout)
+        assert answer["predictions"] == list(map(str, labels))
+        assert answer["accuracy"] == pytest.approx(100 * np.mean(labels == few.test_labels))
+    estimator = ftnn.FTNNClassifier(hidden_layer_sizes=8, epochs=2, random_state=0)
+    ftnn.save(estimator.fit(few.train_images, few.train_labels), tmp_path / "estimator.ftnn")
+    answer = json.loads(run("predict", tmp_path / "estimator.ftnn", "mnist", "--json").stdout)
+    assert answer["predictions"] == list(map(str, estimator.predict(few.test_images).tolist()))
