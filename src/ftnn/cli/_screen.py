@@ -6,6 +6,7 @@ import contextlib
 import errno
 import io
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Generator
@@ -40,6 +41,13 @@ def show(content: RenderableType) -> None:
     with console.capture() as captured:
         console.print(content)
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def amount(value: float) -> str:
+    """A number for people, with about five digits."""
+    if value and not 1e-3 <= abs(value) < 1e15:
+        return f"{value:.4e}"
+    return f"{value:,.{max(0, 4 - int(math.log10(abs(value) or 1)))}f}"
 
 
 def show_json(document: dict[str, Any] | list[Any]) -> None:
