@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING
 
 from ftnn import _process as _process  # before any kernel; see its docstring
 from ftnn._lazy import attach
+from ftnn.errors import FormulaError as FormulaError
 from ftnn.errors import FtnnError as FtnnError
+from ftnn.errors import ShapeError as ShapeError
 from ftnn.formula import Function as Function
 from ftnn.formula import Mixed as Mixed
 from ftnn.formula import catalogue as catalogue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -79,7 +80,7 @@ def inspect(
     if sympy or latex:
         outputs = inspect.latex(net, digits) if latex else list(map(str, inspect.sympy(net, digits)))
     if plot is not None:
-        _plot(net, plot, x)
+        _plot(net, plot, x, None if preparation is None else preparation.features)
     if prune is not None:
         save(inspect.prune(net), prune, notes=notes)
     document = {
@@ -138,8 +139,8 @@ def _targets(preparation: Preparation) -> list[str] | None:
     ]
 
 
-def _plot(net: nn.Module, file: Path, x: np.ndarray[Any, Any] | None) -> None:
-    """Plot a row per layer; the first one over the range of the data."""
+def _plot(net: nn.Module, file: Path, x: np.ndarray[Any, Any] | None, features: Sequence[str] | None) -> None:
+    """Plot a row per layer; the first one over the range of the data, with the names of its inputs."""
     from matplotlib.figure import Figure
 
     from ftnn.inspect import plot
@@ -150,7 +151,8 @@ def _plot(net: nn.Module, file: Path, x: np.ndarray[Any, Any] | None) -> None:
     for n, (name, layer) in enumerate(layers):
         ax = figure.add_subplot(len(layers), 1, n + 1)
         low, high = (-1.0, 1.0) if x is None or n else (float(x.min()), float(x.max()))
-        plot(layer, x=(low, high) if low < high else (-1.0, 1.0), ax=ax)
+        names = features if features is not None and n == 0 and len(features) == layer.in_features else None
+        plot(layer, x=(low, high) if low < high else (-1.0, 1.0), ax=ax, features=names)
         ax.set_title(f"{name or 'layer'}   {ax.get_title()}", fontsize=11)
     content = io.BytesIO()
     figure.savefig(content, format=file.suffix.lower().lstrip("."), dpi=120)

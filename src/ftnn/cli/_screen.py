@@ -99,6 +99,8 @@ def fail(error: FtnnError) -> NoReturn:
         # Leave room for the indent and an ellipsis at each end.
         quoted = error.quoted(min(console.width - 4, 100)) if console.is_terminal else error.quoted()
         console.print(Text(quoted, "red"), soft_wrap=True)
+        if error.allowed:
+            console.print(Text(error.allowed), soft_wrap=not console.is_terminal)
     raise typer.Exit(130 if isinstance(error, InterruptedByUserError) else 2)
 
 

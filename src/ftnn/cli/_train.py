@@ -12,9 +12,11 @@ from rich.table import Table
 
 from ftnn import _atomic
 from ftnn.cli._app import Json, app
+from ftnn.cli._function_options import Constant, Init, function_from
 from ftnn.cli._screen import amount, say, show, show_json, text
 from ftnn.cli._table_options import Decimal, Separator, character
 from ftnn.errors import FtnnError
+from ftnn.formula import catalogue
 from ftnn.training._settings import DESCRIPTIONS, Settings
 
 if TYPE_CHECKING:
@@ -28,9 +30,12 @@ def train(
     function: Annotated[
         str | None,
         typer.Option(
-            help="A catalogue name (see `ftnn functions`) or a formula. Default: F07; for tables F16."
+            help="A catalogue name (see `ftnn functions`) or a formula, with ranges if wanted: "
+            "FORMULA where q in [-3, 3]. Default: F07; for tables F16."
         ),
     ] = None,
+    init: Init = None,
+    constant: Constant = None,
     activation: Annotated[
         str | None,
         typer.Option(help="logistic, relu, tanh, or a formula in x. Default: logistic; for tables relu."),
@@ -178,6 +183,7 @@ def train(
     settings = Settings(**options)
     shape = _IMAGES if are_images(data) else _for_tables()
     function, activation = function or shape.function, activation or shape.activation
+    connections = function_from(function, init, constant)
     width = shape.width if width is None else width
     check_sizes(layers, width)
     if out is not None:
@@ -202,7 +208,7 @@ def train(
         prepared.x.shape[1],
         [width] * layers,
         1 if classes is None else len(classes),
-        function=function,
+        function=connections,
         activation=activation,
     )
     initialise(net, seed)
@@ -247,6 +253,7 @@ def train(
         show_json(result)
         return
     same_settings = width == _IMAGES.width and settings == Settings(gamma=gamma, seed=seed)
+    same_settings = same_settings and connections == catalogue.get(function)
     matches_paper = data == "mnist" and samples is None and same_settings
     paper = None
     if matches_paper and settings.gamma is not None:
