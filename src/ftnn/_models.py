@@ -17,11 +17,11 @@ def save(model: Any, path: str | os.PathLike[str], notes: Mapping[str, Any] | No
 
     **Arguments:**
 
-    - `model`: an ftnn layer or network, an `nn.Sequential` (see [`ftnn.nn.save`][]), or a fitted
+    - `model`: an ftnn layer or network, an `nn.Sequential` (see `ftnn.nn.save`), or a fitted
         [`ftnn.FTNNClassifier`][] or [`ftnn.FTNNRegressor`][]: with its network, scaling, classes, parameters
         and history. Parameters that are code, such as a schedule that is a function, are not saved.
     - `path`: the file; an existing one is replaced atomically.
-    - `notes`: a JSON-compatible mapping to store with the model; see [`ftnn.nn.notes_of`][].
+    - `notes`: a JSON-compatible mapping to store with the model; see `ftnn.nn.notes_of`.
     """
     if isinstance(model, nn.Module):
         _files.save(model, path, notes)
