@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -64,6 +65,15 @@ class Lists:
         """The output of each connection, (connections,) int64."""
         numbers = torch.arange(self.out_features, device=self.bounds.device)
         return numbers.repeat_interleave(self.bounds.diff())
+
+
+@dataclass(slots=True)
+class Kept:
+    """What a forward pass leaves for the backward pass on the same tensors, to save work."""
+
+    tensors: Sequence[Tensor] = ()
+    notes: Any = None
+    """Whatever else the backend needs to read them."""
 
 
 def check_transfer(

@@ -18,7 +18,7 @@ from ftnn.kernels.cpu import dense, partial, skipping
 from ftnn.kernels.cpu.compiler import host_of
 from ftnn.kernels.cpu.tiling import Backward, columns
 from ftnn.kernels.eager.gemm import moderate
-from ftnn.kernels.operands import Lists, Matrices, Names
+from ftnn.kernels.operands import Kept, Lists, Matrices, Names
 from ftnn.kernels.program import Program
 
 DENSE = 0.5
@@ -60,7 +60,9 @@ def in_range(program: Program, x: Tensor, matrices: Matrices) -> bool:
     return moderate(program, *_reordered(program), x, matrices)
 
 
-def transfer(program: Program, x: Tensor, matrices: Matrices, lists: Lists | None = None) -> Tensor:
+def transfer(
+    program: Program, x: Tensor, matrices: Matrices, lists: Lists | None = None, kept: Kept | None = None
+) -> Tensor:
     """F ⊙ x, (batch, out)."""
     if lists is not None:
         return partial.transfer(program, x, matrices, lists)
@@ -75,7 +77,13 @@ def transfer(program: Program, x: Tensor, matrices: Matrices, lists: Lists | Non
 
 
 def transfer_backward(
-    program: Program, grad: Tensor, x: Tensor, matrices: Matrices, names: Names, lists: Lists | None = None
+    program: Program,
+    grad: Tensor,
+    x: Tensor,
+    matrices: Matrices,
+    names: Names,
+    lists: Lists | None = None,
+    kept: Kept | None = None,
 ) -> list[Tensor]:
     """The gradients by each of `names`: x first, then parameters in order."""
     if lists is not None:
