@@ -38,6 +38,7 @@ _KINDS = frozenset(
 )
 """The keys of ordinary CPU tensors: dense, and neither wrapped nor lazily conjugated or negated."""
 _TYPES = (Tensor, nn.Parameter)
+_DTYPES = (torch.float32, torch.float64)
 
 
 def is_plain(*tensors: Tensor) -> bool:
@@ -46,21 +47,23 @@ def is_plain(*tensors: Tensor) -> bool:
         return False
     if forward_ad._current_level >= 0:
         return False
-    return all(type(t) in _TYPES and _C._dispatch_keys(t).raw_repr() in _KINDS for t in tensors)
+    for tensor in tensors:
+        if type(tensor) not in _TYPES or _C._dispatch_keys(tensor).raw_repr() not in _KINDS:
+            return False
+    return True
 
 
 def fits(program: Program, x: Tensor, matrices: Matrices, bias: Tensor | None) -> bool:
     """Whether the tensors agree in shape and dtype. If not, the operator says what is wrong."""
     dtype, shape = x.dtype, matrices[0].shape
-    return (
-        len(matrices) == len(program.matrices)
-        and dtype in (torch.float32, torch.float64)
-        and (bias is None or (bias.dtype is dtype and bias.shape == shape[1:]))
-        and x.dim() == 2
-        and len(shape) == 2
-        and shape[0] == x.shape[1]
-        and all(m.dtype is dtype and m.shape == shape for m in matrices)
-    )
+    if dtype not in _DTYPES or len(matrices) != len(program.matrices):
+        return False
+    for matrix in matrices:
+        if matrix.dtype is not dtype or matrix.shape != shape:
+            return False
+    if bias is not None and (bias.dtype is not dtype or bias.shape != shape[1:]):
+        return False
+    return x.dim() == 2 == len(shape) and shape[0] == x.shape[1]
 
 
 class _Direct(torch.autograd.Function):
@@ -80,7 +83,7 @@ class _Direct(torch.autograd.Function):
         program, backend, needed = ctx.program, ctx.backend, ctx.needs_input_grad
         count = len(program.matrices)
         matrices, names = saved[:count], _names(program, needed[3:])
-        if torch.is_grad_enabled() or not is_plain(grad, x, *matrices):
+        if torch.is_grad_enabled() or not is_plain(grad):
             # Differentiated again, or watched.
             text = (*signature(program.function), backend, " ".join(names))
             slopes = torch.ops.ftnn.transfer_backward.default(grad, x, matrices, [], *text)

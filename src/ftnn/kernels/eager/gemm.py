@@ -73,12 +73,12 @@ class _Values:
         - `tensors`: the arrays, (rows, columns) each, or (1, columns) if all rows are the same.
         - `spent`: how many of them, from the first on, may be overwritten. They are contiguous.
         """
-        if not self._computed:
+        count = len(self._computed)
+        if not count:
             return [tensors[place] for place in self._places]
         if like.numel() and cpu_computes(like) and self._generated.suits(like):
-            free = [tensors[n] for n in self._unreturned if n < spent][: len(self._computed)]
-            new = len(self._computed) - len(free)
-            computed = free + [like.new_empty(like.shape) for _ in range(new)]
+            computed = [tensors[n] for n in self._unreturned if n < spent][:count] if spent else []
+            computed += [like.new_empty(like.shape) for _ in range(count - len(computed))]
             self._generated([tensors[n].contiguous() for n in self._needed], computed)
         else:
             by_name = dict(zip(self.operands, tensors, strict=True))
