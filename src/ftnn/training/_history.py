@@ -10,7 +10,7 @@ import numpy as np
 
 from ftnn.training._json import from_json
 
-StageName = Literal["lwt", "ft", "joint", "direct"]
+StageName = Literal["lwt", "ft", "joint", "direct", "lm", "lbfgs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class History:
     @property
     def accuracy(self) -> float | None:
         """The network's final test accuracy, however it was trained."""
-        return self._last("lwt", "joint", "ft", "direct")
+        return self._last("lwt", "joint", "ft", "direct", "lm", "lbfgs")
 
     @property
     def loss(self) -> float | None:
