@@ -58,7 +58,7 @@ class SearchEngine:
                     search.advance()
             else:
                 with ThreadPoolExecutor(threads) as pool:
-                    list(pool.map(lambda search: search.advance(), active))
+                    list(pool.map(_advance, active))
         self._count += 1
         self._cut()
         best, right = self._best, 0
@@ -110,6 +110,10 @@ class SearchEngine:
         found = best.net.state_dict()
         for name, tensor in self._module.state_dict().items():
             tensor.copy_(found[name])
+
+
+def _advance(search: OneSearch) -> None:
+    search.advance()
 
 
 def _of(snapshot: Snapshot, number: int) -> dict[str, Array]:

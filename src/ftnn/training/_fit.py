@@ -17,6 +17,7 @@ from ftnn.nn._descriptions import describe
 from ftnn.nn._safetensors import as_path
 from ftnn.training._checkpoint import Checkpoint, CheckpointError, Keeper
 from ftnn.training._checks import callables, quoted
+from ftnn.training._covariance import covariance_of
 from ftnn.training._engine import EngineName
 from ftnn.training._engine_choice import choose
 from ftnn.training._history import History
@@ -168,10 +169,15 @@ def fit(
         run.checkpoint = Checkpoint(path, _identity(run), lambda: _identity_in_0_1(run))
     with reporter(progress, sum(stage.epochs for stage in run.stages)) as reports:
         try:
-            return run.through(None, reports)
+            history = run.through(None, reports)
         except KeyboardInterrupt:
             run.checkpoint.flush()
             raise
+    if settings.solver == "lm" and history.epochs and history.failed is None:
+        history.covariance, history.notes = covariance_of(
+            net, problem, settings.bounds or {}, converged=bool(history.converged)
+        )
+    return history
 
 
 def make_run(
@@ -193,8 +199,8 @@ def make_run(
     if settings.solver in SECOND_ORDER:
         if engine != "auto":
             raise FtnnError(
-                f"engine={quoted(engine)} has no meaning for solver={quoted(settings.solver)}, which computes "
-                "in float64 on the CPU"
+                f"engine={quoted(engine)} has no meaning for solver={quoted(settings.solver)}, which "
+                "computes in float64 on the CPU"
             )
         return Run(net, problem, settings, settings.solver, None, keeper or Checkpoint(None, {}), callbacks)
     form = None

@@ -93,13 +93,19 @@ def _search(
             seen[key] = (loss if math.isfinite(loss) else 1e300, slope)
         return seen[key]
 
+    def loss_at(theta: Vector) -> float:
+        return at(theta)[0]
+
+    def gradient_at(theta: Vector) -> Vector:
+        return at(theta)[1]
+
     if not np.isfinite(direction).all() or float(direction @ gradient) >= 0:
         return None
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # that it found none is in the result
         found = line_search(
-            lambda theta: at(theta)[0],
-            lambda theta: at(theta)[1],
+            loss_at,
+            gradient_at,
             descent.theta,
             direction,
             gradient,

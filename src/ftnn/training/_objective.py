@@ -1,4 +1,4 @@
-"""The loss of a network over all samples, as a function of its parameters: what second-order solvers minimise.
+"""The loss of a network over all samples, as a function of its parameters, for second-order solvers.
 
 Squared errors give Levenberg-Marquardt's system as it is. Robust losses are weighted squares, whose weights
 follow the residuals (iteratively reweighted least squares). Other losses have their own curvature.

@@ -181,7 +181,9 @@ class Run:
                     engine.restore(before)
                     self._write_back(stage, engine, module)
                 raise
-            ends = isinstance(engine, SearchEngine) and engine.converged
+            ends = False
+            if isinstance(engine, SearchEngine):
+                ends = self.state.history.converged = engine.converged
             if stage.schedule == HALVING and last_loss is not None:
                 gain = last_loss - record.loss
                 if gain < 0:
@@ -201,7 +203,9 @@ class Run:
             if ends:
                 break
             self.state = State(position, self.state.history, before_stage, engine.snapshot())
-            self.checkpoint.keep(self.state, now=False)
+            # It may be written later, when the history has gone on.
+            history = replace(self.state.history, epochs=[*self.state.history.epochs])
+            self.checkpoint.keep(replace(self.state, history=history), now=False)
         if stage.name == "ft" and self._is_worse_than_before(last_loss):
             engine.restore(at_first)
             epochs = self.state.history.epochs

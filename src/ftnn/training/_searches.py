@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -197,7 +196,7 @@ def _draw(net: nn.Module, x: Tensor, seed: int, *, calibrate: bool) -> None:
                 module._calibrate(x, free_kinds(module), generator, depth)
             else:
                 module.reset_parameters(generator)
-        elif isinstance(module, nn.Linear) and is_free and module.bias is not None:
+        elif isinstance(module, nn.Linear) and is_free and "bias" in module.state_dict():
             reset_linear(module, torch_generator(seed, Purpose.output, number))
         x = module.eval()(x)
 
@@ -215,12 +214,13 @@ def bounds_of(parameters: Mapping[str, Tensor], bounds: BoundsOf) -> Bounds:
             if key in bounds:
                 low, high = bounds[key]
                 unused.discard(key)
-        parts.append(tuple(torch.full((parameter.numel(),), b, dtype=torch.float64) for b in (low, high)))
+        entries = torch.ones(parameter.numel(), dtype=torch.float64)
+        parts.append((low * entries, high * entries))
     if unused:
         known = ", ".join(dict.fromkeys(name.rpartition(".")[2] for name in parameters))
         raise FtnnError(
-            f"bounds has {quoted(sorted(unused)[0])}, which is no trained parameter; expected some of {known}, "
-            f"or a full name such as {next(iter(parameters), '')!r}"
+            f"bounds has {quoted(sorted(unused)[0])}, which is no trained parameter; expected some of "
+            f"{known}, or a full name such as {next(iter(parameters), '')!r}"
         )
     lows, highs = zip(*parts, strict=True)
     return Bounds(torch.cat(lows), torch.cat(highs))

@@ -80,7 +80,9 @@ def _rule(name: str, value: Any) -> Rule:
 
 def _bounds(name: str, value: Any) -> dict[str, tuple[float, float]]:
     """Two numbers for each name, infinite for None."""
-    message = f"{name}={quoted(value)} must map names of parameters to (low, high), such as {{'q': (0, None)}}"
+    message = (
+        f"{name}={quoted(value)} must map names of parameters to (low, high), such as {{'q': (0, None)}}"
+    )
     if not isinstance(value, Mapping):
         raise FtnnError(message)
     checked: dict[str, tuple[float, float]] = {}
