@@ -265,7 +265,7 @@ def reproduce_conic(
     as_json: Json = False,
 ) -> None:
     """Build and learn ellipses and hyperbolas, and check closed and open regions in 3 and 5 dimensions."""
-    from ftnn.experiments import Store, conic_cells
+    from ftnn.experiments import Store, conic_cells, watcher
     from ftnn.experiments.paper.conic.cells import run_conic
     from ftnn.experiments.paper.conic.problems import PROBLEMS
     from ftnn.experiments.report.conic import conic_results, write_conic
@@ -273,7 +273,9 @@ def reproduce_conic(
     chosen = list(PROBLEMS) if problems is None else names("--problems", problems)
     cells = conic_cells(chosen, seed_numbers(seeds))
     with Store(store) as opened:
-        results = conic_results(opened.parameters, run_conic(opened, cells))
+        with watcher() as watching:
+            rows = run_conic(opened, cells, watching)
+        results = conic_results(opened.parameters, rows)
         files = write_conic(opened.parameters, results, out) if out is not None else []
     if as_json:
         show_json({"conic": [result.to_dict() for result in results], "files": [str(file) for file in files]})

@@ -11,8 +11,9 @@ from ftnn.experiments.grid.checks import COUNT, TEXT, check
 from ftnn.experiments.grid.jobs import Array, Checkpoint, Outcome, Predecessor
 from ftnn.experiments.grid.registry import Epochs, Line, Table
 from ftnn.experiments.grid.rows import Addition, Row, imported, rows_of, versions
+from ftnn.experiments.grid.scheduler import Watcher
 from ftnn.experiments.grid.store import Store
-from ftnn.experiments.grid.task import OnProgress, Task
+from ftnn.experiments.grid.task import AnyTask, OnProgress, Task
 from ftnn.experiments.paper.conic.learned import POINTS
 from ftnn.experiments.paper.conic.problems import PROBLEMS, Problem
 from ftnn.experiments.paper.values import distinct, first_layer
@@ -89,13 +90,20 @@ class ConicTask(Task[ConicCell]):
         return Outcome(self.key, **vars(solved), seconds=running.seconds)
 
 
-def run_conic(store: Store, cells: Iterable[ConicCell]) -> list[Row]:
+def run_conic(store: Store, cells: Iterable[ConicCell], watcher: Watcher | None = None) -> list[Row]:
     """Run the cells that the store lacks, in this process. Returns the rows of all these cells."""
     tasks = {task.key: task for task in (cell.task() for cell in cells)}
     done = store.done(tasks)
-    for key, task in tasks.items():
-        if key not in done:
-            store.record(task, task.run((), None, lambda progress: None), versions())
+    waiting: list[AnyTask] = [task for key, task in tasks.items() if key not in done]
+    if watcher is not None:
+        watcher.begin(waiting, len(tasks) - len(waiting), 1)
+    for task in waiting:
+        if watcher is not None:
+            watcher.started(task)
+        outcome = task.run((), None, lambda progress: None)
+        store.record(task, outcome, versions())
+        if watcher is not None:
+            watcher.finished(task, outcome)
     return store.rows(tasks)
 
 
