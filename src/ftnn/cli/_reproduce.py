@@ -184,9 +184,9 @@ def reproduce_pi(
         str,
         typer.Option(
             metavar="reset|carried|reset,carried",
-            help="What happens to the memory between epochs. The paper does not say.",
+            help="What happens to the memory between epochs. The paper does not say; its code carries it.",
         ),
-    ] = "reset",
+    ] = "carried",
     jobs: _Jobs = None,
     ray: _Ray = None,
     store: StorePath = DEFAULT,
