@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,10 +24,27 @@ Activation = Literal["logistic", "relu", "tanh"]
 """The activations of the paper."""
 
 
-def _relu20(x: Tensor) -> Tensor:
+class _Relu20(torch.autograd.Function):
     """A ReLU that ends at 20, as on the paper's platform; as there, its slope is a plain ReLU's."""
-    full = torch.relu(x)
-    return full - (full - 20).clamp(min=0).detach()
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.clamp(0, 20)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return torch.where(x <= 0, torch.zeros_like(x), grad_outputs[0])
+
+
+def _relu20(x: Tensor) -> Tensor:
+    return cast(Tensor, _Relu20.apply(x))
 
 
 _TORCH: dict[str, Callable[[Tensor], Tensor]] = {
