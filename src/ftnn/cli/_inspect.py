@@ -80,7 +80,7 @@ def inspect(
     if sympy or latex:
         outputs = inspect.latex(net, digits) if latex else list(map(str, inspect.sympy(net, digits)))
     if plot is not None:
-        _plot(net, plot, x, None if preparation is None else preparation.features)
+        _plot(net, plot, x, None if preparation is None else preparation.input_names)
     if prune is not None:
         save(inspect.prune(net), prune, notes=notes)
     document = {

@@ -66,7 +66,12 @@ _Functions = Annotated[
 ]
 _Activations = Annotated[str, typer.Option(metavar="NAME,…", help="Any of logistic, relu and tanh.")]
 _Seeds = Annotated[str, typer.Option(metavar="0,1,…", help="Seeds.")]
-_Data = Annotated[str, typer.Option(metavar="mnist[:N]", help="All images, or only the first N.")]
+_Data = Annotated[
+    str,
+    typer.Option(
+        metavar="mnist[:N]", help="All training images, or only the first N; tested on all test images."
+    ),
+]
 _Width = Annotated[int, typer.Option(help="Units in each hidden layer.")]
 
 

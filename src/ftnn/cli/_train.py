@@ -48,7 +48,8 @@ def train(
     data: Annotated[
         str,
         typer.Option(
-            metavar="mnist|DIR|FILE", help="MNIST, a folder of IDX files, or a CSV or Parquet file."
+            metavar="mnist[:N]|DIR|FILE",
+            help="MNIST or its first N training images, a folder of IDX files, or a CSV or Parquet file.",
         ),
     ] = "mnist",
     target: Annotated[

@@ -40,7 +40,7 @@ class Cell:
     gamma: float
     seed: int = 0
     data: str = "mnist"
-    """`mnist`, or `mnist:N`: its first N training images and N/5 test images."""
+    """`mnist`, or `mnist:N`: its first N training images, tested on all test images."""
     epochs: tuple[int, int] = (15, 15)
     width: int = 128
     batch_size: int = 16

@@ -56,15 +56,14 @@ class _Keeper:
 def problem_of(data: str) -> Problem:
     """The data and loss of a cell's `data`."""
     loaded, count = mnist(), images(data)
-    train, test = (None, None) if count is None else (count, count // 5)
     return make_problem(
-        loaded.train_images[:train],
-        loaded.train_labels[:train],
+        loaded.train_images[:count],
+        loaded.train_labels[:count],
         inputs=PIXELS,
         outputs=10,
         dtype="float32",
         loss="softmax",
-        test=(loaded.test_images[:test], loaded.test_labels[:test]),
+        test=(loaded.test_images, loaded.test_labels),
     )
 
 
@@ -109,7 +108,7 @@ def _validation_accuracy(net: Network, data: str) -> float | None:
     loaded, count = mnist(), images(data)
     if count is None or count > HELD_OUT:
         return None
-    x, y = (values[HELD_OUT:][: count // 5] for values in (loaded.train_images, loaded.train_labels))
+    x, y = (values[HELD_OUT:] for values in (loaded.train_images, loaded.train_labels))
     with torch.no_grad():
         accuracy, _ = measure(net(torch.from_numpy(x)).numpy(), y, "softmax")
     return accuracy
