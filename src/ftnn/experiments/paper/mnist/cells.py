@@ -45,8 +45,8 @@ class Cell:
     gamma: float
     seed: int = 0
     data: str = "mnist:50000"
-    """`mnist:N`: the first N training images and N/5 test images. `mnist`: all 60,000. If N is at most
-    50,000, the last training images are for validation: see `HELD_OUT`."""
+    """`mnist:N`: the first N training images, tested on all test images. `mnist`: all
+    60,000. If N is at most 50,000, the last training images are for validation: see `HELD_OUT`."""
     epochs: tuple[int, int] = (15, 15)
     width: int = 128
     batch_size: int = 16

@@ -31,7 +31,7 @@ class DirectCell:
     seed: int = 0
     epochs: int = 10
     data: str = "mnist:50000"
-    """`mnist:N`: the first N training images and N/5 test images. See also `cells.HELD_OUT`."""
+    """`mnist:N`: the first N training images, tested on all test images. See also `cells.HELD_OUT`."""
     width: int = 128
 
     def __post_init__(self) -> None:
