@@ -13,8 +13,9 @@ from torch import Tensor
 
 from ftnn.formula import Function
 from ftnn.formula._expr import INPUT, MEMORY
-from ftnn.kernels.backends import Backend, cpu_computes
+from ftnn.kernels.backends import Backend
 from ftnn.kernels.contract import contract, is_traced
+from ftnn.kernels.generated import cpu_computes
 from ftnn.kernels.operands import Matrices, all_finite, sizes_of
 from ftnn.kernels.program import Program, program_of, signature
 from ftnn.kernels.registration import below, recorded, register
