@@ -79,8 +79,8 @@ FAULTS = (
           "kernels/test_cache.py"),
     # --- layers ---
     Fault("memory-bias-forgotten", "nn", "out = out + self.bias", "pass", "nn/test_memory.py"),
-    Fault("memory-not-detached", "nn", "cell if self.through_time else cell.detach()", "cell",
-          "nn/test_memory.py"),
+    Fault("memory-not-detached", "kernels", "cell if through_time else cell.detach()", "cell",
+          "kernels/test_through_time.py"),
     Fault("model-digest-unchecked", "nn", 'metadata.get("notes", ""), tensors)',
           'metadata.get("notes", ""), tensors) and False', "nn/test_damaged_files.py"),
     Fault("kinds-transposed", "nn", "[self.outputs.long(), self.inputs.long()])\n",
