@@ -48,17 +48,11 @@ def test_the_site_loads_nothing_from_other_hosts(site: Path):
 
 
 @pytest.mark.slow
-def test_the_site_can_be_searched_with_and_without_a_server(site: Path):
+def test_every_page_of_the_site_can_be_searched(site: Path):
     index = json.loads((site / "search" / "search_index.json").read_text("utf-8"))
     found = {entry["location"].partition("#")[0] for entry in index["docs"]}
     assert found >= {str(page.relative_to(ROOT / "docs").with_suffix(".html")) for page in PAGES}
-    script = (site / "search" / "search_index.js").read_text("utf-8")
-    assert json.loads(script.removeprefix("var __index = ")) == index
-    for page in (site / "index.html", site / "howto" / "sklearn.html"):
-        text = page.read_text("utf-8")
-        (source,) = re.findall(r'<script src="?([^">]*iframe-worker.js)', text)
-        assert (page.parent / source).resolve() == site / "iframe-worker.js"
-        assert 'data-md-component="search-query"' in text
+    assert 'data-md-component="search-query"' in (site / "howto" / "sklearn.html").read_text("utf-8")
 
 
 @pytest.mark.slow

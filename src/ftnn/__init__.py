@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from ftnn import inspect as inspect
     from ftnn import nn as nn
     from ftnn import training as training
+    from ftnn._models import load as load
+    from ftnn._models import save as save
     from ftnn.estimators import FTNNClassifier as FTNNClassifier
     from ftnn.estimators import FTNNRegressor as FTNNRegressor
-    from ftnn.nn import load as load
-    from ftnn.nn import save as save
 
 __version__ = "0.2.0"
 
@@ -32,7 +32,7 @@ __getattr__, __dir__ = attach(
         **{name: name for name in _PACKAGES},
         "FTNNClassifier": "estimators",
         "FTNNRegressor": "estimators",
-        "load": "nn",
-        "save": "nn",
+        "load": "_models",
+        "save": "_models",
     },
 )

@@ -46,7 +46,7 @@ def table(tmp_path: Path) -> Path:
 
 def trained(table: Path, out: Path, function: str, width: int) -> Path:
     """The model file that `ftnn train --out` saves."""
-    size = ["--width", str(width), "--epochs", "1", "--fine-tuning-epochs", "1"]
+    size = ["--activation", "logistic", "--width", str(width), "--epochs", "1", "--fine-tuning-epochs", "1"]
     arguments = ["train", "--data", str(table), "--target", "which", "--function", function, *size]
     assert CliRunner().invoke(app, [*arguments, "--json", "--out", str(out)]).exit_code == 0
     return out / "model.safetensors"
@@ -68,7 +68,7 @@ def test_without_data_dead_connections_are_counted(folder: Path):
     lines = [line.split() for line in run(folder).stdout.splitlines()]
     assert lines == [
         ["Network,", "12", "parameters"],
-        ["layer", "function", "size", "connections", "dead", "silent"],
+        ["layer", "function", "size", "connections", "dead", "revivable"],
         ["hidden.0", "F06:", "rect(p)*u*x", "2→2", "4", "1", "(25", "%)", "0"],
     ]
 
@@ -76,8 +76,8 @@ def test_without_data_dead_connections_are_counted(folder: Path):
 def test_with_data_sleeping_connections_are_counted_too(folder: Path, table: Path):
     text = run(folder, "--data", table).stdout.splitlines()
     assert text[0] == "Network, 12 parameters, on 40 samples"
-    assert text[1].split()[-4:] == ["dead", "sleeping", "reviving", "awake"]
-    assert text[2].split()[-7:] == ["1", "(25", "%)", "0", "0", "3", "(75", "%)"][1:]
+    assert text[1].split()[-5:] == ["dead", "revivable", "sleeping", "reviving", "awake"]
+    assert text[2].split()[-7:] == ["%)", "0", "0", "0", "3", "(75", "%)"]
     result = document(folder, "--data", table)
     assert result["samples"] == 40
     (layer,) = result["layers"]
@@ -96,7 +96,7 @@ def test_data_are_standardised_like_the_training_data(table: Path, tmp_path: Pat
         net.layers[0].theta["q"].fill_(-0.5)
     ftnn.save(net, path, notes)
     raw = ftnn.data.read_table(table, None, ("a", "b")).x
-    mean, scale = (np.array(notes["preparation"][name]) for name in ("mean", "scale"))
+    mean, scale = (np.array(notes["preparation"]["inputs"][name]) for name in ("mean", "scale"))
     expected = connections(net, (raw - mean) / scale)[0].awake
     assert document(path, "--data", table)["layers"][0]["awake"] == expected == 6
     assert connections(net, raw)[0].awake == 0
@@ -136,7 +136,7 @@ def test_on_a_narrow_terminal_each_number_has_its_own_line(folder: Path, table: 
     assert max(map(len, lines)) < 100  # with colours
     assert any("sleeping" in line for line in lines)
     assert not any("…" in line for line in lines)
-    assert len(lines) == 1 + 8
+    assert len(lines) == 1 + 9
 
 
 @pytest.mark.slow
@@ -180,8 +180,8 @@ def test_invalid_input_is_named_in_the_error(folder: Path, table: Path, tmp_path
     assert "this model expects a table with a, b, not images: mnist" in refused(folder, "--data", "mnist")
     (tmp_path / "other.csv").write_text("a,c\n1,2\n")
     assert "has no column 'b'; it has a, c" in refused(folder, "--data", tmp_path / "other.csv")
-    (tmp_path / "nan.csv").write_text("a,b\n1,nan\n")
-    assert "nan" in refused(folder, "--data", tmp_path / "nan.csv")
+    (tmp_path / "inf.csv").write_text("a,b\n1,inf\n")
+    assert "inf" in refused(folder, "--data", tmp_path / "inf.csv")
     assert "ending in .pdf, .png, .svg" in refused(folder, "--plot", tmp_path / "p.gif")
     assert "cannot write" in refused(folder, "--plot", tmp_path / "no" / "p.png")
     assert "cannot write" in refused(folder, "--prune", tmp_path / "no" / "m")

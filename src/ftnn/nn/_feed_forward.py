@@ -43,18 +43,22 @@ class FeedForward(Connections):
         """`scale·(F ⊙ x) + b`: (…, in_features) → (…, out_features)."""
         own = self._first.dtype
         check_input(self, x, own)
-        rows, matrices, bias = x.reshape(-1, self.in_features), self.matrices(), self.bias
+        rows = x if x.dim() == 2 else x.reshape(-1, self.in_features)
+        matrices, bias = self.matrices(), self.bias
         dtypes = precision(x, own)
         if dtypes is not None:
             rows, matrices = rows.to(dtypes[0]), [matrix.to(dtypes[0]) for matrix in matrices]
-        out = self._sums(rows, matrices)
-        if self.scale is not None:
-            out = out * self.scale
-        if bias is not None:
-            out = out + bias
-        if dtypes is not None:
-            out = out.to(dtypes[1])
-        return out.reshape(*x.shape[:-1], self.out_features)
+        if dtypes is None and self.scale is None:
+            out = self._sums(rows, matrices, bias)
+        else:
+            out = self._sums(rows, matrices, None)
+            if self.scale is not None:
+                out = out * self.scale
+            if bias is not None:
+                out = out + bias
+            if dtypes is not None:
+                out = out.to(dtypes[1])
+        return out if x.dim() == 2 else out.reshape(*x.shape[:-1], self.out_features)
 
     @torch.no_grad()
     def calibrate(self, x: Tensor, generator: torch.Generator | None = None, *, layers: int = 1) -> None:
@@ -97,8 +101,8 @@ class FeedForward(Connections):
         self.reset_parameters(torch.Generator(self._first.device).manual_seed(seed))
 
     @abstractmethod
-    def _sums(self, rows: Tensor, matrices: list[Tensor]) -> Tensor:
-        """`F ⊙ x`: (batch, in_features) → (batch, out_features)."""
+    def _sums(self, rows: Tensor, matrices: list[Tensor], bias: Tensor | None) -> Tensor:
+        """`F ⊙ x + b`: (batch, in_features) → (batch, out_features)."""
 
     def extra_repr(self) -> str:
         return super().extra_repr() + (", scale=True" if self.scale is not None else "")
@@ -148,5 +152,5 @@ class Transfer(FeedForward):
             scale=scale,
         )
 
-    def _sums(self, rows: Tensor, matrices: list[Tensor]) -> Tensor:
-        return transfer(self.function, rows, matrices, self.backend)
+    def _sums(self, rows: Tensor, matrices: list[Tensor], bias: Tensor | None) -> Tensor:
+        return transfer(self.function, rows, matrices, self.backend, bias=bias)
