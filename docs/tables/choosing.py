@@ -48,9 +48,7 @@ def tables() -> None:
                 ("HistGradientBoosting", HistGradientBoostingRegressor(random_state=seed)),
             ):
                 scores[key].append(100 * model.fit(split[0], split[2]).score(split[1], split[3]))
-        means = (
-            f"{key} {np.mean(score):.1f} ± {np.std(score) / 5**0.5:.1f}" for key, score in scores.items()
-        )
+        means = [f"{k} {np.mean(score):.1f} ± {np.std(score) / 5**0.5:.1f}" for k, score in scores.items()]
         print(f"{name}: {', '.join(means)}")
 
 
