@@ -170,5 +170,5 @@ def test_a_run_that_learns_nothing_warns():
     with pytest.warns(ConvergenceWarning, match=r"no better than chance\. Try a larger gamma: -29"):
         classifier(gamma=-30).fit(x, y)
     x, y = diabetes()
-    with pytest.warns(ConvergenceWarning, match=r"the loss of the targets' mean\. Try a smaller gamma: 3"):
+    with pytest.warns(ConvergenceWarning, match=r"the targets' mean\. Try a smaller gamma: 3"):
         regressor(gamma=4).fit(x, y)

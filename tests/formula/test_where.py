@@ -90,7 +90,7 @@ def test_ranges_work_wherever_a_formula_is_text(tmp_path: Path):
     assert Mixed([TEXT, "F03"]).functions[0] == expected
     assert given(TEXT) == expected
     x = np.random.default_rng(0).normal(size=(40, 2))
-    model = ftnn.FTNNRegressor(function=TEXT, hidden_layer_sizes=3, epochs=1).fit(x, x[:, 0])
+    model = ftnn.FTNNRegressor(function=TEXT, hidden_layer_sizes=9, epochs=20, random_state=0).fit(x, x[:, 0])
     assert model.network_.layers[0].function == expected
     ftnn.save(layer, tmp_path / "layer")
     loaded = ftnn.load(tmp_path / "layer")

@@ -25,6 +25,7 @@ from ftnn.estimators._stopping import Stopping
 from ftnn.nn import Network
 from ftnn.training import Epoch, History, initialise
 from ftnn.training import fit as train
+from ftnn.training._diagnosis import cause_in
 from ftnn.training._engine import EngineName
 from ftnn.training._outcome import require_finite
 from ftnn.training._problem import Loss
@@ -319,4 +320,8 @@ class Estimator(BaseEstimator):
                 forward(self.network_, torch.tensor(x[n : n + _PIECE], device=like.device)).cpu()
                 for n in range(0, len(x), _PIECE)
             ]
-        return require_finite(torch.cat(pieces), f"this {type(self).__name__}")
+        return require_finite(
+            torch.cat(pieces),
+            f"this {type(self).__name__}",
+            lambda row: cause_in(self.network_, x[row : row + 1]),
+        )

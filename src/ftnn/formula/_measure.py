@@ -168,25 +168,26 @@ def outside_domain(function: Function, grid: Array, draws: Draws, values: Array)
 
     The shares are 0 if only training may take it there.
     """
-    outside = _is_outside(function.expr, grid, draws, values)
+    outside = is_outside(function.expr, {INPUT: grid, **draws}, values)
     if not outside.any():
         reach = {n: 100 * np.abs(v) for n, v in draws.items() if n in function.parameters}
         random = np.random.default_rng(1)
         moved = draws | {n: v * random.uniform(-1, 1, v.shape) for n, v in reach.items()}
-        beyond = _is_outside(function.expr, grid, moved, values_at(function.expr, grid, moved))
+        sent = values_at(function.expr, grid, moved)
+        beyond = is_outside(function.expr, {INPUT: grid, **moved}, sent)
         return 0.0, 0.0, _example(function, beyond, grid, moved)
     shares = float(outside.mean()), float(outside.any(1).mean())
     return *shares, _example(function, outside, grid, draws)
 
 
-def _is_outside(expr: Expr, grid: Array, draws: Draws, values: Array) -> Any:
-    """(draws, points): whether F is NaN although no part of it overflows."""
+def is_outside(expr: Expr, arguments: Mapping[str, Any], values: Array) -> Any:
+    """Whether F is NaN although no part of it overflows, of the shape of its `values`."""
     outside = np.isnan(values)
     if not outside.any():
         return outside
     for part in postorder(expr):
         if isinstance(part, Call) and part.op in _OVERFLOWING:
-            outside = outside & ~np.isinf(values_at(part, grid, draws))
+            outside = outside & ~np.isinf(evaluate(part, arguments))
     return outside
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -27,6 +28,20 @@ def at_chance(classes: int) -> float:
     """The accuracy up to which a network counts as untrained: 0.2 for ten classes, 0.56 for two."""
     chance = 1 / max(classes, 1)
     return chance + (1 - chance) / 9
+
+
+MARGIN = 0.002
+"""The share by which a network has to beat the trivial prediction, or it has learned nothing."""
+
+
+def most_frequent(problem: Problem) -> tuple[float, float]:
+    """The share of the most frequent class, and the loss of always predicting the classes' shares."""
+    counts = np.bincount(problem.y, problem.weights, minlength=problem.outputs)
+    shares = counts[counts > 0] / max(counts.sum(), 1e-300)
+    if not len(shares):
+        return 0.0, 0.0
+    mean_weight = 1.0 if problem.weights is None else float(problem.weights.mean())
+    return float(shares.max()), mean_weight * float(-(shares * np.log(shares)).sum())
 
 
 def loss_of_the_mean(problem: Problem) -> float:
@@ -57,13 +72,20 @@ def classes_of(outputs: Tensor) -> Tensor:
     return torch.where(outputs.isfinite().all(1), outputs.argmax(1), NO_CLASS)
 
 
-def require_finite(outputs: Tensor, whose: str) -> Tensor:
-    """A network's outputs, (samples, out); raises `DataError` if any of them are not finite."""
+def require_finite(
+    outputs: Tensor, whose: str, cause: Callable[[int], str | None] = lambda _: None
+) -> Tensor:
+    """A network's outputs, (samples, out); raises `DataError` if any of them are not finite.
+
+    `cause` says what to try, from the first such row.
+    """
     bad_rows = (~outputs.isfinite().all(1)).nonzero()[:, 0]
     if len(bad_rows):
+        found = cause(int(bad_rows[0]))
         raise DataError(
             f"{whose} gives outputs that are not finite for {len(bad_rows)} of {len(outputs)} rows "
             f"(the first is row {int(bad_rows[0])}, counted from 0), so it has no predictions for them"
+            + ("" if found is None else f". Try {found}")
         )
     return outputs
 

@@ -18,13 +18,14 @@ from ftnn.nn._activations import Activate
 from ftnn.nn._folding import adapt
 from ftnn.nn._network import reset_linear
 from ftnn.training._checkpoint import CheckpointError, Keeper, Position, State, check_like
+from ftnn.training._diagnosis import cause_in, scale_of
 from ftnn.training._engine import Engine
 from ftnn.training._engine_choice import make_engine
 from ftnn.training._engine_search import SearchEngine
 from ftnn.training._history import Epoch, History, StageName
 from ftnn.training._normalised import TrainingForm
 from ftnn.training._optimizers import MakeOptimizer, describe, make, trained
-from ftnn.training._outcome import at_chance, loss_of_the_mean, measure
+from ftnn.training._outcome import MARGIN, at_chance, loss_of_the_mean, measure, most_frequent
 from ftnn.training._problem import Array, Problem
 from ftnn.training._progress import Reporter
 from ftnn.training._random import Purpose, order, torch_generator
@@ -54,11 +55,11 @@ _NAMES: dict[StageName, str] = {
 
 
 class FailedError(Exception):
-    """Training failed; carries the reason and advice."""
+    """Training failed; carries the reason, advice and, if they are not the training data, the samples."""
 
-    def __init__(self, reason: str, advice: str):
+    def __init__(self, reason: str, advice: str, x: Array | None = None):
         super().__init__(reason)
-        self.reason, self.advice = reason, advice
+        self.reason, self.advice, self.x = reason, advice, x
 
 
 class Run:
@@ -116,7 +117,8 @@ class Run:
             if len(stages) == len(self.stages):
                 self._judge(history)
         except FailedError as failure:
-            history.failed, history.advice = failure.reason, failure.advice
+            history.failed = failure.reason
+            history.advice = self._cause(failure) or failure.advice
         self._keep(replace(self.state.position, finished=True))
         return history
 
@@ -304,27 +306,47 @@ class Run:
                 f"the final test loss is {last.test_loss}: the network's outputs are not finite on the test "
                 "data",
                 f"test data similar to the training data, or {self._advice('smaller')}",
+                self.problem.test_x,
             )
         if not self.problem.is_classification:
             if self.problem.batches is not None:  # their mean is unknown
                 return
             untrained = loss_of_the_mean(self.problem)
-            if untrained == 0 or last.loss <= untrained:
+            if untrained == 0 or last.loss <= (1 - MARGIN) * untrained:
                 return
             reason = (
-                f"the final loss, {last.loss:.4g}, is above {untrained:.4g}, the loss of the targets' mean"
+                f"the final loss, {last.loss:.4g}, is no better than {untrained:.4g}, the loss of always "
+                "predicting the targets' mean"
             )
         else:
             accuracy = last.train_accuracy if last.test_accuracy is None else last.test_accuracy
-            classes = self.problem.outputs
-            if accuracy is None or accuracy > 100 * at_chance(classes):
+            if accuracy is None:
                 return
-            untrained = math.log(max(classes, 2))
-            reason = f"the final accuracy, {accuracy:.2f} %, is no better than chance"
+            if accuracy <= 100 * at_chance(self.problem.outputs):
+                untrained = math.log(max(self.problem.outputs, 2))
+                reason = f"the final accuracy, {accuracy:.2f} %, is no better than chance"
+            else:
+                share, untrained = most_frequent(self.problem)
+                learned = last.loss <= (1 - MARGIN) * untrained or accuracy > 100 * (share + MARGIN)
+                if learned or self.problem.batches is not None:
+                    return
+                reason = (
+                    f"the final accuracy, {accuracy:.2f} %, and loss, {last.loss:.4g}, are no better than "
+                    f"those of always predicting the most frequent class, {100 * share:.2f} % and "
+                    f"{untrained:.4g}"
+                )
         larger, smaller = f"{self._advice('larger')}, or the function's grounded()", self._advice("smaller")
         # If the rate is too small, the loss stays the same; if it is too large, the loss grows at least once.
         has_grown = max(epoch.loss for epoch in epochs) >= 1.05 * untrained
         raise FailedError(reason, smaller if has_grown else larger)
+
+    def _cause(self, failure: FailedError) -> str | None:
+        """What to change first, if the functions or the scale of the data are the cause."""
+        x = self.problem.x if failure.x is None else failure.x
+        if (cause := cause_in(self.net, x)) is not None:
+            return cause
+        scale = scale_of(self.problem)
+        return None if scale is None else f"{scale}; or {failure.advice}"
 
     def _advice(self, direction: Literal["smaller", "larger"]) -> str:
         """Suggest another gamma or learning rate, whichever this run uses."""

@@ -1,0 +1,103 @@
+"""Why training failed, judged from the network as it ended and from the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ftnn.formula import name_of
+from ftnn.formula._expr import INPUT
+from ftnn.formula._measure import is_outside
+from ftnn.formula._numpy import evaluate
+from ftnn.nn import Memory
+from ftnn.nn._feed_forward import FeedForward
+from ftnn.training._problem import Array, Problem
+
+SAMPLES, VALUES = 200, 2**20
+"""Samples that are tried, and values of connections at once."""
+SMALL, LARGE = 0.01, 20.0
+"""Root mean squares of inputs and targets beyond which their scale is the likely cause."""
+
+
+def cause_in(net: nn.Module, x: Array) -> str | None:
+    """What makes the outputs of `net` not finite for samples x, (samples, in); None if nothing does."""
+    for layer, inputs in _inputs_of_layers(net, torch.from_numpy(np.ascontiguousarray(x[:SAMPLES]))):
+        if not bool(torch.isfinite(inputs).all()):
+            return None  # what comes before it is the cause, and is no function
+        found = _not_finite(layer, inputs.double().cpu().numpy())
+        if found is not None:
+            return found
+    return None
+
+
+def scale_of(problem: Problem) -> str | None:
+    """What to standardise, with its size; None if inputs and targets are of about unit size."""
+    if (size := _root_mean_square(problem.x)) is not None and not SMALL <= size <= LARGE:
+        return f"standardised inputs: their root mean square is {size:.2g}"
+    if not problem.is_classification and problem.loss in ("squared", "absolute", "huber"):
+        size = _root_mean_square(problem.y)
+        if size is not None and not SMALL <= size <= LARGE:
+            return f"standardised targets: their root mean square is {size:.2g}"
+    return None
+
+
+def _root_mean_square(array: Array) -> float | None:
+    """None if all are 0."""
+    with np.errstate(over="ignore"):
+        size = float(np.sqrt(np.mean(np.square(array, dtype=np.float64))))
+    return size if size > 0 else None
+
+
+@torch.no_grad()
+def _inputs_of_layers(net: nn.Module, x: Tensor) -> Iterator[tuple[FeedForward, Tensor]]:
+    """The layers of functions in order of evaluation, each with its inputs, (samples, in)."""
+    first = next(net.parameters())
+    seen: list[tuple[FeedForward, Tensor]] = []
+
+    def note(module: nn.Module, inputs: Any) -> None:
+        if isinstance(module, FeedForward):
+            seen.append((module, inputs[0].detach().reshape(-1, module.in_features)))
+
+    layers = [part for part in net.modules() if isinstance(part, FeedForward)]
+    handles = [layer.register_forward_pre_hook(note) for layer in layers]
+    was_training = net.training
+    try:
+        net.eval()
+        if not any(isinstance(part, Memory) for part in net.modules()):
+            net(x.to(first.device, first.dtype))
+    finally:
+        net.train(was_training)
+        for handle in handles:
+            handle.remove()
+    yield from seen
+
+
+def _not_finite(layer: FeedForward, x: Array) -> str | None:
+    """Which function of a layer is not finite at which of these inputs, in words."""
+    function, label = layer.function, "; ".join(name_of(kind) or kind.formula for kind in layer.kinds)
+    largest = torch.finfo(layer._first.dtype).max
+    names = (*function.parameters, *function.constants)
+    whole = [layer.matrix(name).detach().double().cpu().numpy() for name in names]  # (out, in)
+    step = max(1, VALUES // (layer.in_features * layer.out_features))
+    for start in range(0, len(x), step):
+        values = {INPUT: x[start : start + step, None, :], **dict(zip(names, whole, strict=True))}
+        shape = (len(values[INPUT]), layer.out_features, layer.in_features)
+        sent = np.broadcast_to(evaluate(function.expr, values), shape)
+        missing = np.broadcast_to(np.isnan(whole[0]), shape)  # a list has no such connection
+        bad = ~(np.abs(sent) <= largest) & ~missing
+        if bad.any():
+            outside = is_outside(function.expr, values, sent) & ~missing
+            place = np.unravel_index((outside if outside.any() else bad).argmax(), shape)
+            at = {name: np.broadcast_to(value, shape)[place] for name, value in values.items()}
+            example = ", ".join(f"{name} = {value:.3g}" for name, value in at.items())
+            if not outside.any():
+                remedy = "smaller inputs or initial ranges, or a formula that grows less"
+                return f"{remedy}: {label} is {sent[place]:.3g} at {example}"
+            share = max(float(outside.sum() / (~missing).sum()), 0.01)
+            remedy = "a formula that is defined for all inputs, or other initial ranges"
+            return f"{remedy}: {label} is NaN for {share:.0%} of connections and inputs, as at {example}"
+    return None

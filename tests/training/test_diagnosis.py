@@ -1,0 +1,132 @@
+"""After a failed fit, the advice names the real cause."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.exceptions import ConvergenceWarning
+
+import ftnn
+from ftnn.errors import DataError
+from ftnn.nn import Network, Partial
+from ftnn.training import History, fit
+from ftnn.training._diagnosis import cause_in, scale_of
+from ftnn.training._outcome import most_frequent
+from ftnn.training._problem import make_problem
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(80, 3))
+Y = X[:, 0] + 0.1 * X[:, 1] ** 2
+
+
+def failed(function: Any, x: Any = X, y: Any = Y, **settings: Any) -> History:
+    torch.manual_seed(0)
+    settings = {"gamma": -2, "epochs": (3, 1), "seed": 0, **settings}
+    return fit(Network(x.shape[1], [4], 1, function), x, y, **settings)
+
+
+def test_a_function_that_leaves_its_domain_is_named_with_an_example():
+    history = failed("p*sqrt(q*x) where p in [-1, 1] and q in [1, 2]")
+    assert history.failed is not None
+    assert history.advice is not None
+    assert history.advice.startswith(
+        "a formula that is defined for all inputs, or other initial ranges: p*sqrt(q*x)"
+    )
+    assert "is NaN for " in history.advice
+    assert "% of connections and inputs, as at x = -" in history.advice
+
+
+def test_a_function_that_overflows_is_named_with_an_example():
+    history = failed("p*exp(q*x) where p in [1, 1] and q in [90, 100]")
+    assert history.advice is not None
+    assert "smaller inputs or initial ranges, or a formula that grows less: p*exp(q*x)" in history.advice
+    assert ", p = 1, q = 9" in history.advice
+
+
+@pytest.mark.parametrize(("x", "y", "what"), [(1e4 * X, Y, "inputs"), (X, 1e5 + 1e4 * Y, "targets")])
+def test_the_scale_of_the_data_is_named(x: Any, y: Any, what: str):
+    history = failed("p*x**2 + q*x where p in [-1, 1] and q in [-1, 1]", x, y, gamma=2, clip=None)
+    assert history.failed is not None
+    assert history.advice is not None
+    assert history.advice.startswith(f"standardised {what}: their root mean square is 1e+0")
+    assert history.advice.endswith("; or a smaller gamma: 1")
+
+
+def test_otherwise_it_is_the_learning_rate():
+    assert failed("F03", gamma=9, clip=None).advice == "a smaller gamma: 8"
+    assert (
+        failed("p*x where p in [0, 0]", gamma=-30).advice
+        == "a larger gamma: -29, or the function's grounded()"
+    )
+
+
+def test_a_list_of_connections_is_diagnosed_like_a_matrix():
+    layer = Partial(3, 2, "p*log(q*x) where p in [1, 1] and q in [1, 1]", [(0, 1), (1, 2)])
+    x = np.array([[-1.0, 2.0, 3.0]])
+    assert cause_in(layer, x) is None  # input 0 has no connection
+    found = cause_in(layer, -x * [1, -1, 1])
+    assert found is not None
+    assert "p*log(q*x) is NaN for 50% of connections and inputs, as at x = -3" in found
+
+
+@pytest.mark.parametrize("estimator", [ftnn.FTNNRegressor, ftnn.FTNNClassifier])
+def test_predictions_raise_an_error_that_names_the_cause_instead_of_nan(estimator: Any):
+    y = Y if estimator is ftnn.FTNNRegressor else Y > 0
+    function = "p*sqrt(x + q) where p in [-1, 1] and q in [6, 7]"
+    model: Any = estimator(function=function, random_state=0, calibrate=False)
+    model.set_params(standardise=False, epochs=40, hidden_layer_sizes=9).fit(X, y)
+    assert np.isfinite(model.predict(X[:5]) if y is Y else model.predict_proba(X[:5])).all()
+    with pytest.raises(DataError, match=r"not finite for 1 of 2 rows .*Try a formula .* as at x = -100"):
+        model.predict([[1, 1, 1], [1, -100, 1]])
+
+
+def test_a_failed_fit_warns_with_the_cause_and_leaves_finite_parameters():
+    model = ftnn.FTNNRegressor(
+        function="p*log(q*x) where p in [-1, 1] and q in [1, 2]", epochs=2, random_state=0, calibrate=False
+    )
+    with pytest.warns(ConvergenceWarning, match=r"Try a formula that is defined .* p\*log\(q\*x\) is NaN"):
+        model.fit(X, Y)
+    assert all(bool(torch.isfinite(parameter).all()) for parameter in model.network_.parameters())
+    with pytest.raises(DataError, match="no predictions"):
+        model.predict(X)
+
+
+class TestNothingLearned:
+    def test_a_loss_within_a_margin_of_the_means_has_learned_nothing(self):
+        noise = RANDOM.normal(size=400)
+        x = 1e-9 * np.ones((400, 3))
+        for gamma in (-6, -5, -4):  # it may end a little above or below the mean's loss
+            history = failed("p*x", x, (noise - noise.mean()) / noise.std(), gamma=gamma)
+            assert history.failed is not None
+            assert "is no better than 0.5, the loss of always predicting the targets' mean" in history.failed
+
+    def test_always_predicting_the_most_frequent_class_is_learning_nothing(self):
+        y = (np.arange(400) % 20 == 0).astype(int)  # 5 %
+        x = 1e-9 * RANDOM.normal(size=(400, 3))
+        torch.manual_seed(0)
+        history = fit(Network(3, [4], 2, "p*x"), x, y, gamma=-2, epochs=(20, 1), seed=0)
+        assert history.failed is not None
+        assert "the final accuracy, 95.00 %" in history.failed
+        assert "those of always predicting the most frequent class, 95.00 % and 0.1985" in history.failed
+
+    def test_a_rare_class_may_be_learned_at_the_same_accuracy(self):
+        x = RANDOM.normal(size=(2000, 1))
+        y = (RANDOM.random(2000) < 0.3 / (1 + np.exp(-2 * x[:, 0]))).astype(int)
+        torch.manual_seed(0)
+        history = fit(Network(1, [8], 2, "F16"), x, y, epochs=5, seed=0)
+        assert history.failed is None  # no sample is probably of the rare class, but the loss is lower
+
+    def test_shares_follow_the_weights(self):
+        arguments: Any = {"inputs": 1, "outputs": 3, "dtype": "float64", "loss": "softmax"}
+        problem = make_problem(np.ones((4, 1)), np.array([0, 1, 1, 2]), weights=[3, 0.5, 0.5, 0], **arguments)
+        share, loss = most_frequent(problem)
+        assert share == 0.75
+        assert loss == pytest.approx(-(0.75 * np.log(0.75) + 0.25 * np.log(0.25)))  # the mean weight is 1
+
+
+def test_data_of_unit_size_need_no_scaling():
+    arguments: Any = {"inputs": 3, "outputs": 1, "dtype": "float64"}
+    assert scale_of(make_problem(X, Y, loss="squared", **arguments)) is None
+    assert scale_of(make_problem(X, 0 * Y, loss="squared", **arguments)) is None
+    assert "targets" in (scale_of(make_problem(X, 1e-6 * Y, loss="huber", **arguments)) or "")
