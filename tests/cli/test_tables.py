@@ -18,6 +18,7 @@ import ftnn
 from ftnn.cli import app
 from ftnn.data import Images
 from ftnn.data._by_name import TableOptions, training_data
+from ftnn.experiments.paper.mnist.training import problem_of
 from tests.cli.prices import NUMBERS, flats, with_gaps, write
 
 QUICK = ["--width", "8", "--epochs", "3"]
@@ -340,3 +341,18 @@ def test_models_from_the_command_line_and_from_python_predict_mnist(few: Images,
     ftnn.save(estimator.fit(few.train_images, few.train_labels), tmp_path / "estimator.ftnn")
     answer = json.loads(run("predict", tmp_path / "estimator.ftnn", "mnist", "--json").stdout)
     assert answer["predictions"] == list(map(str, estimator.predict(few.test_images).tolist()))
+
+
+def test_mnist_with_a_number_means_the_first_training_images_and_all_test_images(
+    few: Images, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = training_data("mnist:20"), training_data("mnist", samples=20)
+    np.testing.assert_array_equal(one.x, few.train_images[:20])
+    np.testing.assert_array_equal(one.x, two.x)
+    assert len(one.test_x) == len(two.test_x) == 32
+    monkeypatch.setattr("ftnn.experiments.paper.mnist.training.mnist", lambda: few)
+    problem = problem_of.__wrapped__("mnist:20")  # what `ftnn reproduce` uses, without its cache
+    assert (len(problem.x), len(problem.test_x)) == (20, 32)
+    assert "mean the same" in refused("--data", "mnist:20", "--samples", 20)
+    for wrong in ("mnist:", "mnist:x", "mnist:0", "mnist:99"):
+        assert "expected" in refused("--data", wrong)

@@ -21,9 +21,12 @@ from ftnn.data._training_table import (
 )
 from ftnn.errors import DataError
 
+_FIRST = "mnist:"
+"""With a number, MNIST's first training images."""
+
 
 def are_images(name: str) -> bool:
-    return name == "mnist" or Path(name).is_dir()
+    return name == "mnist" or name.startswith(_FIRST) or Path(name).is_dir()
 
 
 def _images(name: str) -> Images:
@@ -49,6 +52,13 @@ def training_data(
     for field in fields(options):
         if field.name != "task" and getattr(options, field.name) != field.default:
             raise DataError(f"--{field.name.replace('_', '-')} is for tables, but {name} holds images")
+    if name.startswith(_FIRST):
+        if samples is not None:
+            raise DataError(f"--data {name} and --samples {samples} mean the same; choose one")
+        number = name.removeprefix(_FIRST)
+        if not (number.isascii() and number.isdecimal() and len(number) < 10):
+            raise DataError(f"unknown data {name!r}; expected mnist, or mnist:N with N from 1 to 60000")
+        name, samples = "mnist", int(number)
     images = _images(name)
     count = int(max(images.train_labels.max(), images.test_labels.max())) + 1
     first = slice(limited(name, samples, len(images.train_labels)))

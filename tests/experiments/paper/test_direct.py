@@ -33,7 +33,7 @@ def trained(cell: DirectCell) -> tuple[Network, Any]:
     data = mnist()
     net = Network(784, [cell.width] * cell.hidden_layers, 10, cell.function, cell.activation)
     initialise(net, cell.seed)
-    test = data.test_images[:40], data.test_labels[:40]
+    test = data.test_images, data.test_labels
     history = fit(
         net, data.train_images[:200], data.train_labels[:200], epochs=cell.epochs, seed=cell.seed, test=test
     )
@@ -49,8 +49,8 @@ def test_a_cell_gives_the_same_result_as_fit_at_its_defaults(store: Store, funct
     assert (row.digest, row.ft_accuracy, row.failed) == (digest(net), history.accuracy, None)
     data = mnist()
     with torch.no_grad():
-        predicted = net(torch.from_numpy(data.train_images[50_000:50_040])).argmax(1).numpy()
-    assert row.validation_accuracy == 100 * (predicted == data.train_labels[50_000:50_040]).mean()
+        predicted = net(torch.from_numpy(data.train_images[50_000:])).argmax(1).numpy()
+    assert row.validation_accuracy == 100 * (predicted == data.train_labels[50_000:]).mean()
 
 
 def test_a_cell_resumes_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
