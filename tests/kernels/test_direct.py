@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import ftnn
 from ftnn.errors import DTypeError, ShapeError
 from ftnn.kernels import direct, signature, transfer
+from ftnn.kernels.cpu import skipping
 from tests.kernels._layers import function_of, tensors
 
 FORMULAS = ["F01", "F03", "F06", "F12", "F18", "(p + q)*x", "p*x + q", "p*cos(x) + x**2 + q", "p*exp(x + q)"]
@@ -65,6 +66,31 @@ def test_a_bias_is_added_and_has_the_sum_of_the_errors_as_its_gradient(formula: 
     torch.testing.assert_close(biased(x, bias, *matrices), transfer(function, x, matrices) + bias)
     assert gradcheck(biased, (x, bias, *matrices), atol=1e-8, rtol=1e-6)
     assert gradgradcheck(biased, (x, bias, *matrices), atol=1e-8, rtol=1e-6)
+
+
+@pytest.mark.parametrize("by_x", [True, False])
+@pytest.mark.parametrize("sizes", [(70, 33, 21), (1100, 5, 3)])
+@pytest.mark.parametrize("formula", ["F09", "F12", "p*cosh(q*x + r)"])
+def test_lists_of_the_forward_pass_give_the_backward_pass_the_same_bits(
+    formula: str, sizes: tuple[int, int, int], by_x: bool, monkeypatch: pytest.MonkeyPatch
+):
+    function = function_of(formula)
+    x, matrices = tensors(function, *sizes)
+    x = (x.detach() * (torch.rand(x.shape, generator=torch.Generator().manual_seed(1)) < 0.2)).requires_grad_(
+        by_x
+    )
+    expected = gradients(transfer(function, x, matrices, "reference"), (x, *matrices))
+    without = gradients(through_the_operator(function, x, matrices), (x, *matrices))
+    out = transfer(function, x, matrices)
+
+    def listed_again(*_: Any, **__: Any) -> None:
+        raise AssertionError("the lists of the forward pass were not used")
+
+    monkeypatch.setattr(skipping, "_tiles", listed_again)
+    slopes = gradients(out, (x, *matrices))
+    for slope, other, right in zip(slopes, without, expected, strict=True):
+        assert torch.equal(slope, other)
+        torch.testing.assert_close(slope, right, rtol=1e-10, atol=1e-10)
 
 
 def test_gradients_do_not_share_memory():

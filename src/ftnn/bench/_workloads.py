@@ -61,7 +61,6 @@ _ALL = (
         _STEP,
         LINEAR,
         loop_rows,
-        ("F03", "F07", "F12", "F16"),
     ),
     Workload(
         "F",

@@ -12,9 +12,7 @@ import torch
 from torch import Tensor
 
 from ftnn.formula._derive import lower
-from ftnn.formula._expr import Call, Expr, Number, postorder
-from ftnn.formula._ops import OPS
-from ftnn.kernels.codegen.math.table import FUNCTIONS
+from ftnn.formula._expr import Call, Expr, postorder
 from ftnn.kernels.cpu import threads
 from ftnn.kernels.cpu.compiler import Code, host, kernel
 from ftnn.kernels.cpu.tiling import address, shares
@@ -22,8 +20,6 @@ from ftnn.kernels.loops.elementwise import ElementwiseArgs, elementwise
 
 SMALL = 1_000_000
 """Operations below which threads cost more than they gain."""
-_VECTORS_ONLY = ("powi", "rect", "sign")
-"""The functions that float64 does not take from the C library."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,21 +34,8 @@ class Elementwise:
 
     @cached_property
     def _operations(self) -> int:
-        return len(self._calls)
-
-    @cached_property
-    def _calls(self) -> list[Call]:
-        return [p for p in postorder(*(lower(e, "llvm") for e in self.exprs)) if isinstance(p, Call)]
-
-    @cached_property
-    def _needs_libm(self) -> bool:
-        return any(
-            _spelling(part) in FUNCTIONS and _spelling(part) not in _VECTORS_ONLY for part in self._calls
-        )
-
-    def suits(self, x: Tensor) -> bool:
-        """Whether this is faster than torch, which has float64 functions in vectors."""
-        return x.dtype == torch.float32 or not self._needs_libm
+        parts = postorder(*(lower(expr, "llvm") for expr in self.exprs))
+        return sum(isinstance(part, Call) for part in parts)
 
     def __call__(self, sources: Sequence[Tensor], out: Sequence[Tensor]) -> None:
         """Evaluate into `out`.
@@ -103,10 +86,3 @@ class Elementwise:
         if function is None:
             function = self._functions[dtype] = self._code(dtype).function
         return function
-
-
-def _spelling(part: Call) -> str:
-    is_integer_power = (
-        part.op == "pow" and isinstance(part.args[1], Number) and isinstance(part.args[1].value, int)
-    )
-    return "powi" if is_integer_power else OPS[part.op].llvm

@@ -76,7 +76,7 @@ class _Values:
         count = len(self._computed)
         if not count:
             return [tensors[place] for place in self._places]
-        if like.numel() and cpu_computes(like) and self._generated.suits(like):
+        if like.numel() and cpu_computes(like):
             computed = [tensors[n] for n in self._unreturned if n < spent][:count] if spent else []
             computed += [like.new_empty(like.shape) for _ in range(count - len(computed))]
             self._generated([tensors[n].contiguous() for n in self._needed], computed)
