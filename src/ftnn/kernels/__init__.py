@@ -17,6 +17,8 @@ from ftnn.kernels.contract import is_traced as is_traced
 from ftnn.kernels.eager.evaluation import evaluate as evaluate
 from ftnn.kernels.operands import Lists as Lists
 from ftnn.kernels.operands import check_layout as check_layout
+from ftnn.kernels.operator import connection_values as connection_values
+from ftnn.kernels.operator import listed_values as listed_values
 from ftnn.kernels.operator import memory_step as memory_step
 from ftnn.kernels.operator import traced_transfer as traced_transfer
 from ftnn.kernels.operator import transfer as transfer

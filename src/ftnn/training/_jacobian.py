@@ -21,6 +21,7 @@ from ftnn.kernels import evaluate
 from ftnn.nn import Partial, Transfer
 from ftnn.nn._activations import MODULES, activation_formula, formula_of
 from ftnn.nn._feed_forward import FeedForward
+from ftnn.nn._reduce import products_of_others
 from ftnn.training._start import applied
 
 Values = dict[str, Tensor]
@@ -59,15 +60,19 @@ class _Functions:
 
     def forward(self, values: Values, x: Tensor) -> tuple[Tensor, Any]:
         (each,) = evaluate((self.layer.function.expr,), self._operands(values, x))
-        sums = each.expand(len(x), self.layer.in_features, self.layer.out_features).sum(1)
-        return _scaled(self.layer, self.prefix, values, sums), (x, sums)
+        each = each.expand(len(x), self.layer.in_features, self.layer.out_features)
+        is_product = self.layer.reduce == "product"
+        sums = each.prod(1) if is_product else each.sum(1)
+        return _scaled(self.layer, self.prefix, values, sums), (x, sums, each if is_product else None)
 
     def backward(self, values: Values, kept: Any, error: Tensor, columns: Columns, first: bool) -> Tensor:
-        x, sums = kept
+        x, sums, factors = kept
         error = _through_scale(self.layer, self.prefix, values, sums, error, columns)
         names = [name for name in self.layer.theta if f"{self.prefix}theta.{name}" in columns]
         slopes = _slopes(self.layer, names, first, self._operands(values, x))
         weights = error[:, :, None, :]
+        if factors is not None:
+            weights = weights * products_of_others(factors)[:, None]
         for name in names:
             torch.mul(weights, slopes[name][:, None], out=columns[f"{self.prefix}theta.{name}"])
         return error if first else (weights * slopes[INPUT][:, None]).sum(3)
@@ -223,6 +228,8 @@ def _part(module: nn.Module, name: str) -> list[Part]:
         return [_Functions(module, prefix)]
     if type(module) is Partial:
         module.check()
+        if module.reduce == "product":
+            raise FtnnError('solver="lm" has no Jacobian for a Partial layer of products; use solver="lbfgs"')
         return [_Listed(module, prefix)]
     if type(module) is nn.Linear:
         return [_Linear(module, prefix)]
