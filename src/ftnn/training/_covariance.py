@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 
 import numpy as np
@@ -30,7 +29,7 @@ def covariance_of(
     """The covariance at the network's present parameters and what to note about it; None if there is none."""
     if problem.loss != "squared":
         return None, [f"no standard errors: they need loss='squared', not {problem.loss!r}"]
-    objective = NetworkObjective(copy.deepcopy(net).cpu().double(), problem)
+    objective = NetworkObjective(net, problem)
     form, theta = objective.form, objective.form.theta()
     size = form.size
     used = len(problem.x) if problem.weights is None else int(np.count_nonzero(problem.weights))
