@@ -1,6 +1,7 @@
 """The documentation builds without warnings, its code runs, and the names and commands in it exist."""
 
 import importlib
+import json
 import re
 import shlex
 import subprocess
@@ -44,6 +45,14 @@ def test_the_site_loads_nothing_from_other_hosts(site: Path):
         assert not loaded.search(page.read_text("utf-8")), page
     for style in site.rglob("*.css"):
         assert not re.search(r"url\([\"']?(https?:)?//", style.read_text("utf-8")), style
+
+
+@pytest.mark.slow
+def test_every_page_of_the_site_can_be_searched(site: Path):
+    index = json.loads((site / "search" / "search_index.json").read_text("utf-8"))
+    found = {entry["location"].partition("#")[0] for entry in index["docs"]}
+    assert found >= {str(page.relative_to(ROOT / "docs").with_suffix(".html")) for page in PAGES}
+    assert 'data-md-component="search-query"' in (site / "howto" / "sklearn.html").read_text("utf-8")
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ftnn
 from ftnn.errors import DataError, DTypeError, FormulaError, FtnnError, ModelFileError, ShapeError
 
 
@@ -122,6 +123,16 @@ def test_a_formula_error_survives_pickling():
     assert type(copy) is FormulaError
     assert str(copy) == str(error)
     assert (copy.message, copy.text, copy.start, copy.end) == ("no", "p*foo(x)", 2, 5)
+
+
+def test_what_is_allowed_follows_the_place():
+    error = FormulaError("no", text="p*foo(x)", start=2, end=5, allowed="Write bar.")
+    assert str(error) == "no\n  p*foo(x)\n    ^^^\nWrite bar."
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_the_errors_that_users_catch_are_exported():
+    assert (ftnn.FtnnError, ftnn.FormulaError, ftnn.ShapeError) == (FtnnError, FormulaError, ShapeError)
 
 
 def test_a_quote_fits_the_requested_columns():

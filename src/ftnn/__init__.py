@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING
 
 from ftnn import _process as _process  # before any kernel; see its docstring
 from ftnn._lazy import attach
+from ftnn.errors import FormulaError as FormulaError
 from ftnn.errors import FtnnError as FtnnError
+from ftnn.errors import ShapeError as ShapeError
 from ftnn.formula import Function as Function
 from ftnn.formula import Mixed as Mixed
 from ftnn.formula import catalogue as catalogue
@@ -16,10 +18,10 @@ if TYPE_CHECKING:
     from ftnn import inspect as inspect
     from ftnn import nn as nn
     from ftnn import training as training
+    from ftnn._models import load as load
+    from ftnn._models import save as save
     from ftnn.estimators import FTNNClassifier as FTNNClassifier
     from ftnn.estimators import FTNNRegressor as FTNNRegressor
-    from ftnn.nn import load as load
-    from ftnn.nn import save as save
 
 __version__ = "0.2.0"
 
@@ -30,7 +32,7 @@ __getattr__, __dir__ = attach(
         **{name: name for name in _PACKAGES},
         "FTNNClassifier": "estimators",
         "FTNNRegressor": "estimators",
-        "load": "nn",
-        "save": "nn",
+        "load": "_models",
+        "save": "_models",
     },
 )

@@ -1,11 +1,32 @@
-"""Escapes control characters in untrusted text, so that printing it cannot control the terminal."""
+"""What users gave, as text that is safe and short enough to print."""
 
 from __future__ import annotations
 
+import reprlib
 import unicodedata
+from typing import Any
 
 # Joiners, which some scripts and many emoji need, and the soft hyphen.
 _HARMLESS = frozenset("\u200c\u200d\u00ad")
+
+
+class _Short(reprlib.Repr):
+    """Python refuses to write integers of more than 4,300 digits."""
+
+    def repr_int(self, x: int, level: int) -> str:
+        try:
+            return super().repr_int(x, level)
+        except ValueError:
+            return "a number of thousands of digits"
+
+
+_short = _Short()
+_short.maxother = _short.maxstring = 80
+
+
+def quoted(value: Any) -> str:
+    """A value as quoted in an error message: short, and on one line."""
+    return " ".join(_short.repr(value).split())
 
 
 def printable(text: str, *, lines: bool = False) -> str:

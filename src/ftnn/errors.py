@@ -18,15 +18,18 @@ class FormulaError(FtnnError, ValueError):
 
     `message` says what is wrong. `text` is the whole formula as the user wrote it. `text[start:end]` is the
     place; without `end`, it is the character at `start`, which may be just after the text. `str(error)` is
-    the message, the text, and carets under the place.
+    the message, the text, carets under the place, and `allowed`: what a formula may contain, if that helps.
     """
 
-    def __init__(self, message: str, *, text: str, start: int = 0, end: int | None = None) -> None:
+    def __init__(
+        self, message: str, *, text: str, start: int = 0, end: int | None = None, allowed: str = ""
+    ) -> None:
         self.message = message
         self.text = text
         self.start = start
         self.end = end
-        super().__init__(f"{message}\n{self.quoted()}")
+        self.allowed = allowed
+        super().__init__("\n".join(filter(None, (message, self.quoted(), allowed))))
 
     def quoted(self, columns: int = _COLUMNS) -> str:
         """Two lines: the text, cut to about `columns` around the place, and carets under the place."""
@@ -34,8 +37,8 @@ class FormulaError(FtnnError, ValueError):
 
     def __reduce__(self) -> tuple[Callable[[], "FormulaError"], tuple[()]]:
         # Pickle rebuilds exceptions as type(*args), without keywords; worker processes need to return this.
-        make = functools.partial(type(self), self.message, text=self.text, start=self.start, end=self.end)
-        return make, ()
+        place = {"text": self.text, "start": self.start, "end": self.end}
+        return functools.partial(type(self), self.message, **place, allowed=self.allowed), ()
 
 
 class ShapeError(FtnnError, ValueError):

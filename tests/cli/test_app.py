@@ -188,7 +188,8 @@ def test_on_a_terminal_errors_are_red_and_carets_stay_in_place():
     result = run("functions", formula, columns=60)
     assert "\x1b[31m" in result.stderr
     plain = result.stderr.replace("\x1b[31m", "").replace("\x1b[0m", "")
-    *_, quoted, carets = plain.splitlines()
+    carets = next(line for line in plain.splitlines() if set(line) == {" ", "^"})
+    quoted = plain.splitlines()[plain.splitlines().index(carets) - 1]
     assert len(quoted) <= 60
     assert quoted[carets.index("^") :].startswith("foo(x)")
     assert carets.strip() == "^^^"
@@ -202,7 +203,7 @@ def test_brackets_in_a_formula_are_not_markup():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["p*x", "--init", "q=1,2"], "init has 'q'"),
+        (["p*x", "--init", "q=1,2"], "there is a range for 'q'"),
         (["p*x", "--init", "p=2,1"], "low ≤ high"),
         (["p*x", "--init", "p=1"], "must be (low, high)"),
         (["p*x", "--init", "p=1,2,3"], "must be (low, high)"),

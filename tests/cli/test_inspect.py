@@ -46,7 +46,7 @@ def table(tmp_path: Path) -> Path:
 
 def trained(table: Path, out: Path, function: str, width: int) -> Path:
     """The model file that `ftnn train --out` saves."""
-    size = ["--width", str(width), "--epochs", "1", "--fine-tuning-epochs", "1"]
+    size = ["--activation", "logistic", "--width", str(width), "--epochs", "1", "--fine-tuning-epochs", "1"]
     arguments = ["train", "--data", str(table), "--target", "which", "--function", function, *size]
     assert CliRunner().invoke(app, [*arguments, "--json", "--out", str(out)]).exit_code == 0
     return out / "model.safetensors"
@@ -96,7 +96,7 @@ def test_data_are_standardised_like_the_training_data(table: Path, tmp_path: Pat
         net.layers[0].theta["q"].fill_(-0.5)
     ftnn.save(net, path, notes)
     raw = ftnn.data.read_table(table, None, ("a", "b")).x
-    mean, scale = (np.array(notes["preparation"][name]) for name in ("mean", "scale"))
+    mean, scale = (np.array(notes["preparation"]["inputs"][name]) for name in ("mean", "scale"))
     expected = connections(net, (raw - mean) / scale)[0].awake
     assert document(path, "--data", table)["layers"][0]["awake"] == expected == 6
     assert connections(net, raw)[0].awake == 0
@@ -180,8 +180,8 @@ def test_invalid_input_is_named_in_the_error(folder: Path, table: Path, tmp_path
     assert "this model expects a table with a, b, not images: mnist" in refused(folder, "--data", "mnist")
     (tmp_path / "other.csv").write_text("a,c\n1,2\n")
     assert "has no column 'b'; it has a, c" in refused(folder, "--data", tmp_path / "other.csv")
-    (tmp_path / "nan.csv").write_text("a,b\n1,nan\n")
-    assert "nan" in refused(folder, "--data", tmp_path / "nan.csv")
+    (tmp_path / "inf.csv").write_text("a,b\n1,inf\n")
+    assert "inf" in refused(folder, "--data", tmp_path / "inf.csv")
     assert "ending in .pdf, .png, .svg" in refused(folder, "--plot", tmp_path / "p.gif")
     assert "cannot write" in refused(folder, "--plot", tmp_path / "no" / "p.png")
     assert "cannot write" in refused(folder, "--prune", tmp_path / "no" / "m")

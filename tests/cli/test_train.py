@@ -58,7 +58,7 @@ def test_a_model_trained_on_a_table_is_saved_and_predicts(table: Path, tmp_path:
     result = json.loads(trained.stdout)
     assert list(result) == [
         "function", "activation", "hidden_layers", "solver", "gamma", "seed", "accuracy", "lwt_accuracy",
-        "ft_accuracy", "seconds", "failed", "digest",
+        "ft_accuracy", "rmse", "r2", "training_samples", "test_samples", "seconds", "failed", "digest",
     ]  # fmt: skip
     assert result["ft_accuracy"] > 85
     assert result["failed"] is None
@@ -97,7 +97,7 @@ def test_real_targets_mean_regression_and_whole_numbers_allow_it(tmp_path: Path)
     out = tmp_path / "out"
     done = invoke("train", "--data", path, "--target", "y", "--function", "F03", "--activation", "tanh",
                   "--out", out, "--width", "16", "--epochs", "40", "--gamma", "-4")  # fmt: skip
-    assert "test loss" in done.stdout
+    assert "test RMSE" in done.stdout
     answers = np.array([float(line) for line in invoke("predict", out, path).stdout.splitlines()])
     assert ((answers - y) ** 2).mean() < 0.2 * y.var()
     whole = tmp_path / "whole.csv"
@@ -128,7 +128,7 @@ def test_the_samples_option_equals_training_on_shorter_data(images: Path) -> Non
 def test_a_table_is_scaled_by_its_training_rows_only(table: Path, tmp_path: Path) -> None:
     arguments = ["train", "--data", table, "--target", "colour", "--out", tmp_path / "out", *QUICK]
     assert invoke(*arguments, "--samples", "40").exit_code == 0
-    mean = ftnn.nn.notes_of(tmp_path / "out" / "model.safetensors")["preparation"]["mean"]
+    mean = ftnn.nn.notes_of(tmp_path / "out" / "model.safetensors")["preparation"]["inputs"]["mean"]
     rows = np.random.default_rng([0, 7]).permutation(200)[40:80]
     np.testing.assert_allclose(mean, 1000 * blobs(samples=200)[0][rows].mean(0), rtol=1e-5)
 
@@ -203,7 +203,7 @@ class TestBadInput:
 
     def test_a_model_not_saved_by_train_cannot_predict(self, table: Path, tmp_path: Path) -> None:
         ftnn.save(ftnn.nn.Network(5, [4], 3), tmp_path / "m.safetensors")
-        assert "not saved by" in self.fails("predict", tmp_path / "m.safetensors", table)
+        assert "does not describe its inputs" in self.fails("predict", tmp_path / "m.safetensors", table)
 
     def test_unknown_names_and_sizes_are_refused(self, table: Path) -> None:
         data = ["--data", table, "--target", "colour"]
@@ -295,16 +295,18 @@ class TestTables:
         data = self.write(tmp_path / "t.csv", ["red", "blue"] * 30, feature)
         assert message in self.refuses(self.train(tmp_path, data))
 
-    def test_targets_that_float32_cannot_distinguish_are_refused(self, tmp_path: Path) -> None:
-        data = self.write(tmp_path / "t.csv", [f"1000000000{n:02d}.5" for n in range(60)])
-        assert "column 'y'" in self.refuses(self.train(tmp_path, data))
+    def test_targets_that_float32_cannot_distinguish_are_learned(self, tmp_path: Path) -> None:
+        data = self.write(tmp_path / "t.csv", [f"1000000000{n * n % 23:02d}.5" for n in range(60)])
+        done = invoke("train", "--data", data, "--target", "y", "--out", tmp_path / "out", "--json")
+        assert json.loads(done.stdout)["r2"] > 0.9
 
-    def test_a_feature_far_outside_the_training_range_is_refused(self, tmp_path: Path) -> None:
+    def test_a_feature_far_outside_the_training_range_counts_as_five_deviations(self, tmp_path: Path) -> None:
         data = self.write(tmp_path / "t.csv", ["red", "blue"] * 30, "{}e-30")
         assert self.train(tmp_path, data).exit_code == 0
         other = tmp_path / "o.csv"
-        other.write_text("a,b\n1e-30,2\n1e30,2\n")
-        assert "column 'a', row 2" in self.refuses(invoke("predict", tmp_path / "out", other))
+        other.write_text("a,b\n1e-28,2\n1e30,2\n")
+        lines = invoke("predict", tmp_path / "out", other, "--proba").stdout.splitlines()
+        assert lines[0] == lines[1]
 
     def test_a_constant_column_is_not_scaled(self, tmp_path: Path) -> None:
         """The standard deviation of equal numbers is not exactly zero."""
@@ -315,7 +317,7 @@ class TestTables:
         ))  # fmt: skip
         assert self.train(tmp_path, data).exit_code == 0
         notes = ftnn.nn.notes_of(tmp_path / "out" / "model.safetensors")
-        assert notes["preparation"]["scale"][0] == 1
+        assert notes["preparation"]["inputs"]["scale"][0] == 1
 
 
 class TestNotes:
@@ -328,14 +330,20 @@ class TestNotes:
             ("classes", ["red", 5, "blue"]),
             ("classes", ["red"]),
             ("classes", "red"),
-            ("features", ["a", "b"]),
-            ("features", 5),
-            ("mean", [1, 2]),
-            ("mean", ["x"] * 5),
-            ("scale", [0.0] * 5),
-            ("scale", [float("nan")] * 5),
-            ("scale", None),
+            ("columns", [{"name": "a", "median": "x", "flag": False}]),
+            ("columns", [{"name": "a", "categories": []}]),
+            ("columns", ["a"] * 5),
+            ("columns", 5),
+            ("columns", []),
+            ("inputs", {"mean": [1, 2], "scale": [1, 2], "limit": None}),
+            ("inputs", {"mean": ["x"] * 5, "scale": [1] * 5, "limit": None}),
+            ("inputs", {"mean": [0] * 5, "scale": [0.0] * 5, "limit": None}),
+            ("inputs", {"mean": [0] * 5, "scale": [float("nan")] * 5, "limit": None}),
+            ("inputs", {"mean": [0] * 5, "scale": [1] * 5, "limit": 0}),
+            ("inputs", [0]),
+            ("targets", {"mean": [0], "scale": [1], "limit": None}),
             ("target", 5),
+            ("id", 5),
         ],
     )
     def test_invalid_notes_are_refused(self, table: Path, tmp_path: Path, field: str, value: Any) -> None:

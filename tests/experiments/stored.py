@@ -24,17 +24,31 @@ def row(
     failed: str | None = None,
     seconds: float = 2.0,
     alone: float | None = 5.0,
+    validation: float | None = None,
     versions: dict[str, str] | None = None,
 ) -> Row:
     versions = {"ftnn": "0.1.0"} if versions is None else versions
     return Row(
-        task.key, task, lwt, ft, None, None, failed, None, seconds, alone, "ab" * 32, versions, FINISHED
+        task.key,
+        task,
+        lwt,
+        ft,
+        validation,
+        None,
+        None,
+        failed,
+        None,
+        seconds,
+        alone,
+        "ab" * 32,
+        versions,
+        FINISHED,
     )
 
 
 def cell(store: Store, function: str, activation: Any, layers: int, gamma: float, **values: Any) -> None:
     """Add a finished cell: `ft` and the other arguments of `row`; `seed`, `data`, `epochs` and `arrays`."""
-    seed, data = values.pop("seed", 0), values.pop("data", "mnist")
+    seed, data = values.pop("seed", 0), values.pop("data", Cell.data)
     arrays = values.pop("arrays", None)
     epochs = values.pop("epochs", None if arrays is None else [])  # parameters need epochs
     task = Cell(function, activation, layers, gamma, seed, data).task()
@@ -42,10 +56,17 @@ def cell(store: Store, function: str, activation: Any, layers: int, gamma: float
     store.add(row(task, **values), None if epochs is None else json.dumps(epochs), blob)
 
 
-def curve(store: Store, hidden: int, pairs: int, accuracies: Sequence[float], seed: int = 0) -> None:
+def curve(
+    store: Store,
+    hidden: int,
+    pairs: int,
+    accuracies: Sequence[float],
+    seed: int = 0,
+    keep_state: bool = False,
+) -> None:
     """Add a curve of π."""
     passes = [{"epoch": n, "loss": 0.5, "accuracy": a, "seconds": 0.1} for n, a in enumerate(accuracies, 1)]
-    task = PiCell(hidden, pairs, seed).task()
+    task = PiCell(hidden, pairs, seed, keep_state=keep_state).task()
     store.add(row(task, accuracies[-1]), json.dumps(passes), None)
 
 

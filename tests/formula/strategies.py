@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ftnn.formula._expr import Call, Expr, Number, call, number, postorder, symbol
 from ftnn.formula._ops import FUNCTIONS, OPS, Domain
-from ftnn.formula._parse import _constant
+from ftnn.formula._parse import constant
 
 # --- arbitrary expressions, for tests of text ---
 
@@ -50,7 +50,7 @@ def _written(op: str, *args: Expr) -> Expr:
 
 def _is_finite(expr: Expr) -> bool:
     """Whether the parser accepts it: it refuses numbers beyond float64, such as 9**9**9."""
-    values = (_constant(part) for part in postorder(expr))
+    values = (constant(part) for part in postorder(expr))
     return all(value is None or abs(value) < float("inf") for value in values)
 
 

@@ -2,6 +2,7 @@ import re
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 import sympy
 
@@ -82,6 +83,41 @@ def test_whether_zero_is_reached_depends_on_the_inputs_and_the_initial_ranges():
     assert explain("p*(x - 3)", (0, 4)).reaches_zero == 1
     assert explain("p*(x - q)", init={"q": (3, 4)}).reaches_zero == 0
     assert 0 < explain("p*(x - q)", init={"q": (0, 4)}).reaches_zero < 1
+
+
+# ---- what a silent input sends
+
+
+@pytest.mark.parametrize("function", ["p*x", "p*x**2 + q*x", "F06", "p*sin(q*x)", "p*x/(1 + abs(q*x))"])
+def test_functions_that_are_zero_at_zero_send_nothing_there(function: str):
+    explanation = explain(function)
+    assert explanation.silent is None
+    assert "at x = 0" not in str(explanation)
+
+
+def test_what_a_silent_input_sends_is_compared_with_what_inputs_change():
+    # F(0) = p, and F(x) - F(0) = p*x/10 with a root mean square of |p|/10/√3 over [-1, 1].
+    explanation = explain("p*(1 + x/10)")
+    assert explanation.silent is not None
+    assert explanation.silent[0] == "p"
+    assert explanation.silent[1] == pytest.approx(10 * 3**0.5, rel=0.01)
+    assert "sends p, 17 times as much as inputs change; in your own training loop" in str(explanation)
+
+
+def test_a_small_constant_part_is_no_caution():
+    explanation = explain("p*(0.1 + x)")
+    assert explanation.silent is not None
+    assert explanation.silent[1] < 0.5
+    assert "at x = 0" not in str(explanation)
+
+
+@pytest.mark.parametrize("function", ["p/x", "p*log(x)", "memory"])
+def test_nothing_is_said_where_a_silent_input_sends_what_is_not_finite_or_memory(function: str):
+    assert explain(function).silent is None
+
+
+def test_grounded_functions_send_nothing_at_zero():
+    assert Function("p*cosh(q*x + r)").grounded().explain((-1, 1)).silent is None
 
 
 # ---- poles and jumps
@@ -325,3 +361,52 @@ def test_large_functions_are_explained_in_a_few_seconds(formula: str):
     start = time.process_time()
     assert str(Function(formula).explain())
     assert time.process_time() - start < 10  # two on an idle machine
+
+
+# ---- does it leave its domain
+
+ROOT, POWER, LOG = "p*sqrt(q*x)", "p*x**q", "p*log(q*x)"
+
+
+@pytest.mark.parametrize("function", [ROOT, POWER, LOG])
+@pytest.mark.parametrize("init", [None, {"p": (-1, 1), "q": (-2, 2)}, {"p": (1, 2), "q": (0.3, 0.5)}])
+def test_the_share_of_draws_and_inputs_outside_the_domain_is_reported(function: str, init: Any):
+    explanation = Function(function, init=init).explain()
+    assert explanation.outside is not None
+    points, draws, example = explanation.outside
+    assert points == pytest.approx(0.5, abs=0.02)  # half of the inputs are negative
+    assert draws == 1
+    assert re.search(r"domain +left for \d\d% of draws and inputs \(for every draw", str(explanation))
+    place = {name: float(value) for name, value in re.findall(r"(\w) = ([-\d.e]+)", example)}
+    with np.errstate(all="ignore"):
+        assert np.isnan(Function(function)(place.pop("x"), **place))
+
+
+def test_the_share_outside_the_domain_depends_on_the_inputs():
+    explanation = Function("p*sqrt(x + q)", init={"p": (0, 1), "q": (1, 1)}).explain((-3, 5))
+    assert explanation.outside is not None
+    assert explanation.outside[:2] == (pytest.approx(0.25, abs=0.01), 1)
+    explanation = Function("p*sqrt(q)*x", init={"p": (0, 1), "q": (-1, 3)}).explain()
+    assert explanation.outside is not None
+    assert explanation.outside[0] == explanation.outside[1] == pytest.approx(0.25, abs=0.08)
+
+
+def test_a_domain_that_only_training_leaves_is_reported_as_such():
+    explanation = Function(LOG).explain((0.1, 1))  # the chosen range of q is positive
+    assert explanation.outside is not None
+    assert explanation.outside[:2] == (0, 0)
+    assert "not left for x in [0.1, 1] and the initial parameters, but training may: NaN" in str(explanation)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *catalogue,
+        "p*sqrt(1 + (q*x)**2)",
+        "p*where(x > 0, log(x), 0)",
+        "p*tan(q*x)",
+        "p*exp(1000*x)*(exp(1000*x) - exp(999*x + q))",  # inf - inf is an overflow
+    ],
+)
+def test_poles_and_overflow_do_not_count_as_leaving_the_domain(function: str):
+    assert function_of(function).explain().outside is None

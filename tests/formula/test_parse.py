@@ -1,13 +1,17 @@
 import time
 from collections.abc import Callable
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ftnn import Function
 from ftnn.errors import FormulaError
+from ftnn.formula._elsewhere import ELSEWHERE
 from ftnn.formula._expr import Call, Number, Symbol, call, number, symbol
+from ftnn.formula._numpy import evaluate
 from ftnn.formula._ops import FUNCTIONS, OPS
 from ftnn.formula._parse import MAX_CHARACTERS, MAX_NODES, parse
 
@@ -28,7 +32,7 @@ def refused(text: str, make: Callable[[str], object] = parse) -> FormulaError:
 
 def marked(error: FormulaError) -> str:
     """The text above the carets."""
-    *_, quoted, carets = str(error).split("\n")
+    _, quoted, carets, *_ = str(error).split("\n")
     return "".join(c for c, mark in zip(quoted.ljust(len(carets)), carets, strict=False) if mark == "^")
 
 
@@ -121,7 +125,7 @@ def test_equal_parts_are_the_same_object():
 
 # ---- what is not allowed
 
-ALLOWED = "a formula may contain numbers, pi, x, C, parameter names, + - * / **, parentheses, where("
+ALLOWED = "A formula may contain numbers, pi, x, C, parameter names, + - * / **, parentheses, where("
 
 
 @pytest.mark.parametrize(
@@ -132,7 +136,7 @@ ALLOWED = "a formula may contain numbers, pi, x, C, parameter names, + - * / **,
         ("p(x)", "p", "p is not a function"),
         ("p*x(2)", "x", "x is not a function"),
         ("p*pi(x)", "pi", "pi is not a function"),
-        ("p*x.real", "x.real", "attribute access is not allowed in a formula; a formula may contain"),
+        ("p*x.real", "x.real", "attribute access is not allowed in a formula"),
         ("().__class__*p*x", "().__class__", "attribute access"),
         ("p*x[0]", "x[0]", "a subscript is not allowed in a formula"),
         ("p*(lambda: x)", "lambda: x", "a lambda is not allowed in a formula"),
@@ -190,15 +194,66 @@ def test_forbidden_constructs_are_named_and_marked(text: str, place: str, messag
 @pytest.mark.parametrize(
     "text", ["x.real*p", "p[x]", "lambda: p", "p*x % q", "'p'", "p*", "p*х", "(p, x)", ""]
 )
-def test_errors_list_what_a_formula_may_contain(text: str):
+def test_errors_list_what_a_formula_may_contain_after_the_point(text: str):
     error = refused(text)
-    assert ALLOWED in str(error)
-    assert all(name in str(error) for name in FUNCTIONS)
+    message, _, carets, allowed = str(error).split("\n")
+    assert len(message) < 80
+    assert carets.strip(" ^") == ""
+    assert allowed.startswith(ALLOWED)
+    assert all(name in allowed for name in FUNCTIONS)
 
 
 def test_the_error_for_an_unknown_function_lists_all_functions_unless_one_is_close():
-    assert f"foo is not a function; expected one of {', '.join(FUNCTIONS)}\n" in str(refused("p*foo(x)"))
+    message, *_, allowed = str(refused("p*foo(x)")).split("\n")
+    assert message == "foo is not a function"
+    assert allowed == f"The functions are {', '.join(FUNCTIONS)}."
     assert "sinn is not a function; did you mean sin?\n" in str(refused("p*sinn(x)"))
+
+
+@pytest.mark.parametrize(
+    ("text", "suggestion"),
+    [
+        ("p*sigmoid(q*x)", "did you mean logistic?"),
+        ("p*ln(q*x)", "did you mean log?"),
+        ("p*swish(q*x + r)", "write (q*x + r)*logistic(q*x + r)"),
+        ("gelu(p*x)", "write p*x*(1 + erf(p*x/sqrt(2)))/2"),
+        ("p*relu6(x)", "write min(relu(x), 6)"),
+        ("p*leaky_relu(x)", "write max(x, 0.01*x)"),
+        ("LeakyReLU(p*x)", "write max(p*x, 0.01*(p*x))"),
+        ("pow(x, p)", "write x**p"),
+        ("p*clip(x, -1, 1)", "write max(low, min(high, x))"),
+        ("swish(foo(p*x))", "write a*logistic(a)"),
+    ],
+)
+def test_functions_known_elsewhere_are_recognised(text: str, suggestion: str):
+    assert str(refused(text)).split("\n")[0].endswith(f" is not a function; {suggestion}")
+
+
+def test_every_suggestion_is_a_formula_of_the_function_that_torch_or_numpy_has():
+    for name, formula in ELSEWHERE.items():
+        assert name not in FUNCTIONS
+        assert name == name.lower().replace("_", "")
+        parse(formula)
+    x = torch.linspace(-4, 4, 101, dtype=torch.float64)
+    for name, known in {
+        **{name: getattr(torch.nn.functional, name) for name in ("celu", "elu", "gelu", "hardsigmoid")},
+        **{name: getattr(torch.nn.functional, name) for name in ("hardswish", "hardtanh", "mish", "relu6")},
+        **{name: getattr(torch.nn.functional, name) for name in ("silu", "softsign", "tanhshrink")},
+        "logsigmoid": torch.nn.functional.logsigmoid,
+        "leakyrelu": torch.nn.functional.leaky_relu,
+        **{name: getattr(torch, name) for name in ("erfc", "exp2", "expm1", "sigmoid", "square", "sgn")},
+    }.items():
+        expected = known(x).numpy()
+        np.testing.assert_allclose(evaluate(parse(ELSEWHERE[name]), {"a": x.numpy()}), expected, atol=1e-12)
+
+
+def test_a_formula_of_several_inputs_is_told_that_a_connection_sees_one():
+    for text, inputs in (("p*x0*x1", "x0 and x1"), ("p*x_1", "x_1"), ("x1*p + x2*q + x3", "x1, x2 and x3")):
+        with pytest.raises(FormulaError, match="a connection sees one input, x") as caught:
+            Function(text)
+        assert f"; {inputs} would be trainable parameters" in caught.value.message
+    with pytest.raises(FormulaError, match="does not use x, the connection's input"):
+        Function("p*q")
 
 
 def test_an_unclosed_parenthesis_is_reported_without_the_list():
@@ -254,7 +309,7 @@ def test_lookalike_and_control_characters_are_refused(text: str, character: str,
 
 
 def test_carets_match_the_width_of_wide_letters():
-    *_, quoted, carets = str(refused("p*ｘ + q")).split("\n")
+    _, quoted, carets, _ = str(refused("p*ｘ + q")).split("\n")
     assert quoted == "  p*ｘ + q"
     assert carets == "    ^^"  # a full-width letter takes two columns
 

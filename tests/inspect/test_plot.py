@@ -9,7 +9,7 @@ import torch
 from matplotlib.figure import Figure
 
 import ftnn
-from ftnn.errors import FtnnError
+from ftnn.errors import FtnnError, ShapeError
 from ftnn.inspect import plot
 from ftnn.nn import Network, Partial, Transfer
 from tests.inspect import oracle
@@ -49,6 +49,23 @@ def test_curves_and_labels_include_the_scale():
     np.testing.assert_allclose(second.get_ydata(), 2 * np.asarray(second.get_xdata()))
     assert "1.5" in first.get_label()
     assert first.get_label().startswith("0 ← 0:")
+
+
+def test_curves_are_labelled_with_the_names_of_the_features():
+    layer = Transfer(3, 2, "F12")
+    names = ["age", "body_mass", "cost $"]
+    (curve,) = curves(plot(layer, [(1, "body_mass")], features=names))
+    assert str(curve.get_label()).startswith("1 ← body_mass:  $")
+    (same,) = curves(plot(layer, [(1, 1)]))
+    np.testing.assert_array_equal(curve.get_ydata(), same.get_ydata())
+    labels = [str(line.get_label()) for line in curves(plot(layer, features=np.array(names)))]
+    assert {label.split(":")[0].split(" ← ")[1] for label in labels} == {"age", "body_mass", r"cost \$"}
+    plot(layer, features=names).savefig(BytesIO())
+    for wrong in (["age"], "age"):
+        with pytest.raises(ShapeError, match="features must name each of the layer's 3 inputs, not"):
+            plot(layer, features=wrong)
+    with pytest.raises(FtnnError, match="not \\(0, 'height'\\); an input may be one of the names"):
+        plot(layer, [(0, "height")], features=names)
 
 
 def test_by_default_the_most_influential_connections_are_drawn():

@@ -86,6 +86,7 @@ def test_pruning_keeps_the_scale(function: Any):
 
 
 def test_a_normalised_sequence_can_be_pruned_and_saved(tmp_path: Path):
+    torch.manual_seed(0)
     layers = [nn.Dropout(0.5), Transfer(5, 6, "F06"), nn.BatchNorm1d(6), nn.GELU(), nn.LayerNorm(6)]
     module = kill(nn.Sequential(*layers, Transfer(6, 2, "F12")), 0.7)
     module(torch.randn(30, 5))

@@ -146,6 +146,21 @@ def test_digits_round_every_number():
             sympy(layer, digits=wrong)
 
 
+def test_numbers_are_rounded_after_they_are_combined():
+    layer = Transfer(1, 1, "p*q*x", dtype=torch.float64, scale=True)
+    assert layer.scale is not None
+    with torch.no_grad():
+        for tensor, value in ((layer.theta["p"], 1.149), (layer.theta["q"], 1.149), (layer.scale, 1000.0)):
+            tensor.fill_(value)
+    (expr,) = sympy(layer, digits=2)
+    assert expr == 1300 * library.Symbol("x0")  # 1.149² is 1.32; 1.1² is 1.21
+    assert latex(layer, digits=2) == ["1300 x_{0}"]
+    power = Transfer(1, 1, "p*x**12", dtype=torch.float64, bias=False)
+    with torch.no_grad():
+        power.theta["p"].fill_(12.3)
+    assert str(sympy(power, digits=1)[0]) == "10*x0**12"
+
+
 def test_a_numpy_network_takes_any_batch_shape(monkeypatch: pytest.MonkeyPatch):
     net = with_random_biases(Network(3, [2], 2, "F12"))
     converted = numpy(net)

@@ -104,6 +104,17 @@ def compile_map(
     return Compiled(call, code)
 
 
+def libm(v: Vectors, name: str, *operands: ir.Value) -> ir.Value:
+    """The C library's float64 function `name`, called for each lane."""
+    function = v.external(name, v.scalar, *(v.scalar for _ in operands))
+    result: ir.Value = ir.Constant(v.type, ir.Undefined)
+    for i in range(v.lanes):
+        lane = ir.Constant(ir.IntType(32), i)
+        arguments = [v.builder.extract_element(a, lane) for a in operands]
+        result = v.builder.insert_element(result, v.builder.call(function, arguments), lane)
+    return result
+
+
 def ulps(got: F32, true: F64) -> F64:
     """The error in units in the last place of the true value; infinite where inf or NaN differ."""
     with np.errstate(all="ignore"):

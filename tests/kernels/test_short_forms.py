@@ -26,9 +26,10 @@ from ftnn.kernels.cpu import backend, dense
 from ftnn.kernels.cpu.compiler import host, kernel
 from ftnn.kernels.loops import dense as dense_loops
 from ftnn.kernels.loops.dense import dense_backward, dense_forward
+from tests.kernels import extended
 from tests.kernels._harness import compile_map, ulps
 from tests.kernels.test_cpu import computed
-from tests.kernels.test_math import FORMS, SAMPLE, TRUE
+from tests.kernels.test_math import FLOAT64_SAMPLE, FORMS, SAMPLE, TRUE
 from tests.kernels.yardstick import Case, case
 
 TAME = {form: (name, emit) for form, (name, emit) in FORMS.items() if name in LIMITS}
@@ -47,6 +48,22 @@ def stated_accuracy(form: str) -> float:
     own = getattr(small, form, None)
     stated = re.findall(r"([0-9.]+) ulp", own.__doc__ or "") if own is not None else []
     return float(stated[0]) if stated else ACCURACY[form]
+
+
+@extended.needed
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("form", TAME)
+def test_short_forms_of_float64_are_accurate(form: str, quick: bool):
+    if quick and not host("float64").quick_reciprocal:
+        pytest.skip("this CPU has no AVX-512")
+    name, emit = TAME[form]
+    x = FLOAT64_SAMPLE[np.abs(FLOAT64_SAMPLE) <= LIMITS[name]]
+    assert len(x) > 1e5
+    with np.errstate(all="ignore"):
+        true = extended.TRUE[name](x.astype(np.longdouble))
+        error = extended.ulps(compile_map(tamed(emit), "float64", quick_reciprocal=quick)(x), true)
+    worst = error.argmax()
+    assert error[worst] <= 4, f"{error[worst]:.3f} ulp at {x[worst]!r}"
 
 
 @pytest.mark.parametrize("quick", [False, True])

@@ -37,6 +37,36 @@ def test_both_engines_train_a_sequence_to_the_same_result(activation: Any) -> No
         torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("engine", ["compiled", "torch"])
+@pytest.mark.parametrize("pairs", [6, 7])
+def test_a_kept_state_makes_passes_one_long_sequence(engine: Any, pairs: int) -> None:
+    x, y = pi_pairs(pairs)
+    kept, long, fresh = net(), net(), net()
+    state = kept.memory.reset(1)
+    fit_sequence(kept, x, y, epochs=3, engine=engine, keep_state=True, state=state)
+    fit_sequence(long, np.tile(x, (3, 1)), np.tile(y, 3), epochs=1, engine=engine)
+    fit_sequence(fresh, x, y, epochs=3, engine=engine)
+    for actual, expected in zip(kept.parameters(), long.parameters(), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-14)
+    assert not torch.allclose(kept.memory.matrix("q"), fresh.memory.matrix("q"), rtol=1e-6, atol=1e-9)
+    assert state.abs().min() > 0
+    # Continuing from the state gives what one run gives.
+    parts = net()
+    state = parts.memory.reset(1)
+    for done in range(3):
+        more: Any = {"done": done, "epochs": done + 1, "keep_state": True, "state": state}
+        fit_sequence(parts, x, y, engine=engine, **more)
+    for actual, expected in zip(parts.parameters(), kept.parameters(), strict=True):
+        assert torch.equal(actual, expected)
+
+
+def test_a_state_of_the_wrong_shape_or_type_is_refused() -> None:
+    x, y = pi_pairs(3)
+    for state in (torch.zeros(12, 10), torch.zeros(1, 12, 10), "zeros"):
+        with pytest.raises(FtnnError, match=r"expected a tensor \(1, out, in\): torch.float64 \(1, 12, 10\)"):
+            fit_sequence(net(), x, y, epochs=1, state=state)  # pyright: ignore[reportArgumentType]
+
+
 def test_two_steps_match_the_papers_rule() -> None:
     """Two pairs by hand: tanh(p*x + q*C + r), logistic units, softmax, an update per pair, C constant."""
     x, y = pi_pairs(2)

@@ -114,6 +114,11 @@ class Choice:
         """The chosen functions that the workload can measure; its defaults if there are none."""
         return tuple(name for name in self.functions if name in workload.allowed) or workload.functions
 
+    @property
+    def parts(self) -> int:
+        """How many times `run` says what it is doing."""
+        return sum(len(self.functions_of(WORKLOADS[name])) for name in self.workloads)
+
 
 def choose(
     workloads: Sequence[str] = (), functions: Sequence[str] = (), *, quick: bool = False, compile: bool = True

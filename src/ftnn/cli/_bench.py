@@ -47,7 +47,7 @@ def bench(
     )
     for line in (bench.machine(), *(notes if as_json else ())):
         say(line, to_stderr=True)
-    with showing() as show_current:
+    with showing(choice.parts) as show_current:
         rows = list(bench.run(choice, show_current))
     if markdown is not None:
         markdown.write_text(bench.markdown(rows), "utf-8")

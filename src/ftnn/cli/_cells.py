@@ -17,7 +17,7 @@ from ftnn.experiments.grid.rows import Row
 _MANY = 100  # rows
 _LEFT_ALIGNED = ("function", "activation", "")
 _PLACE = ("function", "activation", "layers", "γ", "seed")
-_NAMES = (*_PLACE, "LWT", "FT", "paper's LWT", "paper's FT", "seconds", "")
+_NAMES = (*_PLACE, "LWT", "FT", "validation", "paper's LWT", "paper's FT", "seconds", "")
 _DIRECT_NAMES = (
     *("function", "activation", "layers", "seed"),
     *("test", "validation", "paper's best", "seconds", ""),
@@ -46,7 +46,7 @@ class Line:
     def paper(self) -> tuple[float | None, float | None] | None:
         """The paper's accuracies, each None if it failed; None if the paper does not have this cell."""
         cell = self.cell
-        if not cell.matches_paper:
+        if not cell.is_comparable:
             return None
         return paper_accuracies(cell.function, cell.activation, cell.hidden_layers, cell.gamma)
 
@@ -57,6 +57,8 @@ class Line:
             **asdict(self.cell),
             "lwt_accuracy": lwt,
             "ft_accuracy": ft,
+            "lwt_validation_accuracy": self.row.lwt_validation_accuracy,
+            "validation_accuracy": self.row.validation_accuracy,
             "paper_lwt_accuracy": paper_lwt,
             "paper_ft_accuracy": paper_ft,
             "seconds": self.row.cell_seconds,
@@ -70,9 +72,10 @@ class Line:
         cell = self.cell
         place = (cell.function, cell.activation, str(cell.hidden_layers), f"{cell.gamma:g}", str(cell.seed))
         paper = ("", "") if self.paper is None else tuple(map(percent, self.paper))
-        ours = tuple(map(percent, self.accuracies))
+        validation = self.row.validation_accuracy
+        ours = (*map(percent, self.accuracies), "" if validation is None else percent(validation))
         older = "" if self.row.task.older is None else "older version"
-        notes = "; ".join(filter(None, (older, self.row.failed)))
+        notes = "; ".join(filter(None, (cell.setting, older, self.row.failed)))
         return (*place, *ours, *paper, seconds(self.row.cell_seconds), notes)
 
 

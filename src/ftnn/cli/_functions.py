@@ -11,13 +11,14 @@ import typer
 from rich.table import Table
 
 from ftnn.cli._app import FUNCTION_EXAMPLES, Json, app
+from ftnn.cli._function_options import Constant, Init, function_from
 from ftnn.cli._screen import show, show_json, text
-from ftnn.formula import Function, as_function, catalogue
+from ftnn.formula import Function, catalogue
 from ftnn.formula._explain import Explanation
 from ftnn.formula._function import Range
 from ftnn.formula._plan import Plan
 
-_CAUTIONS = ("pole", "jump", "overflow", "sleep", "dead", "can die")
+_CAUTIONS = ("at x = 0", "domain", "pole", "jump", "overflow", "sleep", "dead", "can die")
 _MORE = """
 [cyan]ftnn functions "p*exp(q*x)" --init q=-40,40 --x 0 10[/cyan]   with other ranges
 
@@ -32,26 +33,16 @@ def functions(
     function: Annotated[
         str | None,
         typer.Argument(
-            metavar="FUNCTION", help="A catalogue name or a formula. If omitted: list the catalogue."
+            metavar="FUNCTION",
+            help="A catalogue name or a formula, with ranges if wanted: FORMULA where q in [-3, 3]. "
+            "If omitted: list the catalogue.",
         ),
     ] = None,
     x: Annotated[
         tuple[float, float], typer.Option(metavar="LOW HIGH", help="The range of inputs x to examine.")
     ] = (-1.0, 1.0),
-    init: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=LOW,HIGH",
-            help="Initial range of a parameter. Default: chosen from the formula. Can be repeated.",
-        ),
-    ] = None,
-    constant: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE,…",
-            help="Declare a constant, drawn from these values and not trained. Can be repeated.",
-        ),
-    ] = None,
+    init: Init = None,
+    constant: Constant = None,
     as_json: Json = False,
 ) -> None:
     """List the catalogue, or explain a function: its derivatives, how it is computed, and its pitfalls."""
@@ -60,35 +51,8 @@ def functions(
             raise typer.BadParameter("--init and --constant need a function")
         show_json({"functions": list(map(_entry, catalogue))}) if as_json else show(_catalogue_table())
         return
-    explained = _function(function, _numbers("--init", init), _numbers("--constant", constant)).explain(x)
+    explained = function_from(function, init, constant).explain(x)
     show_json(_explained(explained)) if as_json else show(_explained_table(explained))
-
-
-def _function(text: str, init: Mapping[str, list[float]], constants: Mapping[str, list[float]]) -> Function:
-    """The function, with other ranges or constants than the catalogue's if given."""
-    if not init and not constants:
-        return as_function(text)
-    if text not in catalogue:
-        return Function(text, init=init, constants=constants)
-    known = catalogue[text]
-    ranges = {name: pair for name, pair in known.init.items() if name not in constants}
-    return Function(known.formula, init={**ranges, **init}, constants={**known.choices, **constants})
-
-
-def _numbers(option: str, values: list[str] | None) -> dict[str, list[float]]:
-    """`["q=-10,10"]` as `{"q": [-10.0, 10.0]}`."""
-    parsed: dict[str, list[float]] = {}
-    for value in values or ():
-        name, equals, numbers = value.partition("=")
-        if name.strip() in parsed:
-            raise typer.BadParameter(f"{name.strip()!r} is given twice", param_hint=option)
-        try:
-            parsed[name.strip()] = [float(number) for number in numbers.split(",")]
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise typer.BadParameter(f"{value!r} is not of the form NAME=NUMBER,NUMBER", param_hint=option)
-    return parsed
 
 
 def _catalogue_table() -> Table:
@@ -154,6 +118,9 @@ def _explained(explained: Explanation) -> dict[str, Any]:
         "x": explained.x,
         "derivatives": {name: str(expr) for name, expr in explained.derivatives.items()},
         "reaches_zero": explained.reaches_zero,
+        "silent": explained.silent and {"sends": explained.silent[0], "size": explained.silent[1]},
+        "outside_domain": explained.outside
+        and dict(zip(("share", "draws", "example"), explained.outside, strict=True)),
         "poles": [{"where": where, "draws": draws} for where, draws in explained.poles],
         "jumps": [{"where": where, "draws": draws} for where, draws in explained.jumps],
         "overflow": explained.overflows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -58,7 +59,7 @@ def inspect(
     """
     from ftnn import inspect
     from ftnn.data import Preparation
-    from ftnn.data._by_name import model_inputs
+    from ftnn.data._by_name import model_data
     from ftnn.inspect._layers import layers_of
     from ftnn.nn import load, notes_of, save
 
@@ -73,13 +74,13 @@ def inspect(
     preparation = Preparation.of(notes, path) if "preparation" in notes else None
     x = None
     if data is not None:
-        x, _, _ = model_inputs(data, preparation, getattr(net, "in_features", None))
+        x = model_data(data, preparation, getattr(net, "in_features", None)).x
     census = inspect.connections(net, x)
     outputs = None
     if sympy or latex:
         outputs = inspect.latex(net, digits) if latex else list(map(str, inspect.sympy(net, digits)))
     if plot is not None:
-        _plot(net, plot, x)
+        _plot(net, plot, x, None if preparation is None else preparation.input_names)
     if prune is not None:
         save(inspect.prune(net), prune, notes=notes)
     document = {
@@ -90,6 +91,7 @@ def inspect(
         "layers": [asdict(counts) for counts in census],
         "inputs": None if preparation is None else _inputs(preparation),
         "outputs": outputs,
+        "predictions": None if preparation is None else _targets(preparation),
         "written": [str(file) for file in (plot, prune) if file is not None],
     }
     if as_json:
@@ -107,24 +109,38 @@ def _show(document: dict[str, Any], heads: tuple[str, ...], rows: list[tuple[str
             say(f"x{n} = {formula}")
         for n, formula in enumerate(document["outputs"]):
             say(f"y{n} = {formula}")
+        for formula in document["predictions"] or ():
+            say(f"prediction = {formula}")
     for file in document["written"]:
         say(f"wrote {file}", to_stderr=True)
 
 
 def _inputs(preparation: Preparation) -> list[str] | None:
     """How x0, x1, … are computed from the columns of a table."""
-    if preparation.features is None:
+    names, scaling = preparation.input_names, preparation.inputs
+    if names is None:
         return None
-    if preparation.mean is None or preparation.scale is None:
-        return list(preparation.features)
+    if scaling is None:
+        return list(names)
     return [
         f"({name} - {mean:.6g})/{scale:.6g}" if mean >= 0 else f"({name} + {-mean:.6g})/{scale:.6g}"
-        for name, mean, scale in zip(preparation.features, preparation.mean, preparation.scale, strict=True)
+        for name, mean, scale in zip(names, scaling.mean, scaling.scale, strict=True)
     ]
 
 
-def _plot(net: nn.Module, file: Path, x: np.ndarray[Any, Any] | None) -> None:
-    """Plot a row per layer; the first one over the range of the data."""
+def _targets(preparation: Preparation) -> list[str] | None:
+    """How predictions are computed from y0, y1, …."""
+    scaling = preparation.targets
+    if scaling is None:
+        return None
+    return [
+        f"{mean:.6g} + {scale:.6g}*y{n}"
+        for n, (mean, scale) in enumerate(zip(scaling.mean, scaling.scale, strict=True))
+    ]
+
+
+def _plot(net: nn.Module, file: Path, x: np.ndarray[Any, Any] | None, features: Sequence[str] | None) -> None:
+    """Plot a row per layer; the first one over the range of the data, with the names of its inputs."""
     from matplotlib.figure import Figure
 
     from ftnn.inspect import plot
@@ -135,7 +151,8 @@ def _plot(net: nn.Module, file: Path, x: np.ndarray[Any, Any] | None) -> None:
     for n, (name, layer) in enumerate(layers):
         ax = figure.add_subplot(len(layers), 1, n + 1)
         low, high = (-1.0, 1.0) if x is None or n else (float(x.min()), float(x.max()))
-        plot(layer, x=(low, high) if low < high else (-1.0, 1.0), ax=ax)
+        names = features if features is not None and n == 0 and len(features) == layer.in_features else None
+        plot(layer, x=(low, high) if low < high else (-1.0, 1.0), ax=ax, features=names)
         ax.set_title(f"{name or 'layer'}   {ax.get_title()}", fontsize=11)
     content = io.BytesIO()
     figure.savefig(content, format=file.suffix.lower().lstrip("."), dpi=120)

@@ -66,7 +66,13 @@ _Functions = Annotated[
 ]
 _Activations = Annotated[str, typer.Option(metavar="NAME,…", help="Any of logistic, relu and tanh.")]
 _Seeds = Annotated[str, typer.Option(metavar="0,1,…", help="Seeds.")]
-_Data = Annotated[str, typer.Option(metavar="mnist[:N]", help="All images, or only the first N.")]
+_Data = Annotated[
+    str,
+    typer.Option(
+        metavar="mnist[:N]",
+        help="mnist:N: the first N training images; mnist: all 60,000. The last 10,000 are for validation.",
+    ),
+]
 _Width = Annotated[int, typer.Option(help="Units in each hidden layer.")]
 
 
@@ -87,7 +93,7 @@ def reproduce_mnist(
     jobs: _Jobs = None,
     ray: _Ray = None,
     store: StorePath = DEFAULT,
-    data: _Data = "mnist",
+    data: _Data = "mnist:50000",
     width: _Width = 128,
     epochs: Annotated[int, typer.Option(help="Epochs of layer-wise training, per layer.")] = 15,
     fine_tuning_epochs: Annotated[int, typer.Option(help="Maximum epochs of fine-tuning.")] = 15,
@@ -112,7 +118,7 @@ def reproduce_mnist(
         width=width,
     )
     rows = _run([cell.task() for cell in cells], jobs, ray, store)
-    lines = [Line(cell, rows[cell.task().key]) for cell in cells]
+    lines = sorted((Line(cell, rows[cell.task().key]) for cell in cells), key=lambda line: line.place)
     if as_json:
         show_json({"cells": [line.as_json() for line in lines]})
     else:
@@ -172,9 +178,22 @@ def reproduce_pi(
     ] = "200,400,800",
     seeds: _Seeds = "0",
     epochs: Annotated[int, typer.Option(help="Number of passes over the digits.")] = 5000,
+    states: Annotated[
+        str,
+        typer.Option(
+            metavar="reset|carried|reset,carried",
+            help="What happens to the memory between epochs. The paper does not say.",
+        ),
+    ] = "reset",
     jobs: _Jobs = None,
     ray: _Ray = None,
     store: StorePath = DEFAULT,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Draw all curves in one plot (SVG), for each state, in this folder."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Train memory networks to memorise digits of π: by default, the 12 curves in the paper's figure."""
@@ -186,17 +205,24 @@ def reproduce_pi(
         numbers("--pairs", pairs, int, low=1),
         seed_numbers(seeds),
         epochs,
+        names("--states", states),
     )
     rows = _run([cell.task() for cell in cells], jobs, ray, store)
     with Store(store) as opened:
         curves = [_curve(opened, rows[cell.task().key]) for cell in cells]
+        files: list[Path] = []
+        if out is not None:
+            from ftnn.experiments.report.pi import curves as drawn
+            from ftnn.experiments.report.pi import write_pi
+
+            files = write_pi(drawn(rows.values(), opened.all_epochs()[0]), out)
     if as_json:
-        show_json({"curves": curves})
+        show_json({"curves": curves, "files": [str(file) for file in files]})
         return
-    table = table_of("hidden", "pairs", "seed", "last", "best of the last tenth", "seconds")
+    table = table_of("hidden", "pairs", "state", "seed", "last", "best of the last tenth", "seconds")
     for curve in curves:
         results = (percent(curve["accuracy"]), percent(curve["best"]), seconds(curve["seconds"]))
-        table.add_row(*map(str, (curve["hidden"], curve["pairs"], curve["seed"])), *results)
+        table.add_row(*map(str, (curve["hidden"], curve["pairs"], curve["state"], curve["seed"])), *results)
     show(table)
 
 
@@ -207,6 +233,7 @@ def _curve(store: Store, row: Row) -> dict[str, Any]:
     return {
         "hidden": cell.hidden,
         "pairs": cell.pairs,
+        "state": cell.state,
         "seed": cell.seed,
         "epochs": len(passes),
         "accuracy": row.ft_accuracy,
@@ -236,7 +263,7 @@ def reproduce_conic(
     as_json: Json = False,
 ) -> None:
     """Build and learn ellipses and hyperbolas, and check closed and open regions in 3 and 5 dimensions."""
-    from ftnn.experiments import Store, conic_cells
+    from ftnn.experiments import Store, conic_cells, watcher
     from ftnn.experiments.paper.conic.cells import run_conic
     from ftnn.experiments.paper.conic.problems import PROBLEMS
     from ftnn.experiments.report.conic import conic_results, write_conic
@@ -244,7 +271,9 @@ def reproduce_conic(
     chosen = list(PROBLEMS) if problems is None else names("--problems", problems)
     cells = conic_cells(chosen, seed_numbers(seeds))
     with Store(store) as opened:
-        results = conic_results(opened.parameters, run_conic(opened, cells))
+        with watcher() as watching:
+            rows = run_conic(opened, cells, watching)
+        results = conic_results(opened.parameters, rows)
         files = write_conic(opened.parameters, results, out) if out is not None else []
     if as_json:
         show_json({"conic": [result.to_dict() for result in results], "files": [str(file) for file in files]})

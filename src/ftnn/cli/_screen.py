@@ -6,8 +6,10 @@ import contextlib
 import errno
 import io
 import json
+import math
 import os
 import sys
+import time
 from collections.abc import Callable, Generator
 from typing import Any, NoReturn
 
@@ -16,6 +18,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from ftnn._printable import is_shown, printable
+from ftnn._times import left, times
 from ftnn.errors import FormulaError, FtnnError, InterruptedByUserError
 
 _WIDE = 10_000  # columns: never wrap lines outside a terminal
@@ -42,6 +45,13 @@ def show(content: RenderableType) -> None:
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
+def amount(value: float) -> str:
+    """A number for people, with about five digits."""
+    if value and not 1e-3 <= abs(value) < 1e15:
+        return f"{value:.4e}"
+    return f"{value:,.{max(0, 4 - int(math.log10(abs(value) or 1)))}f}"
+
+
 def show_json(document: dict[str, Any] | list[Any]) -> None:
     content = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     if not content.replace("\n", "").isprintable():
@@ -51,11 +61,32 @@ def show_json(document: dict[str, Any] | list[Any]) -> None:
 
 
 @contextlib.contextmanager
-def showing() -> Generator[Callable[[str], None]]:
-    """Yields a function that shows the current activity: a status line on a terminal, otherwise lines."""
-    console = Console(stderr=True, highlight=False)
-    with console.status("") as status:
-        yield status.update if console.is_terminal else lambda line: say(line, to_stderr=True)
+def showing(parts: int) -> Generator[Callable[[str], None]]:
+    """Yields a function to call before each of so many parts of the work, with what it is.
+
+    Shows it with elapsed and remaining time: under a bar on a terminal, otherwise as lines.
+    """
+    from ftnn._bars import Bar
+
+    bar = Bar() if sys.stderr.isatty() else None
+    begun, start = 0, time.monotonic()
+
+    def show_next(line: str) -> None:
+        nonlocal begun
+        done = min(1.0, begun / max(parts, 1))
+        begun += 1
+        if bar is None:
+            elapsed = time.monotonic() - start
+            say(f"{line}, {times(elapsed, left(elapsed, done))}", to_stderr=True)
+        else:
+            bar.text = printable(line)
+            bar.show(done, f"part {begun} of {parts}")
+
+    with bar or contextlib.nullcontext():
+        yield show_next
+        if bar is not None:
+            bar.text = ""
+            bar.show(1.0)
 
 
 def fail(error: FtnnError) -> NoReturn:
@@ -68,6 +99,8 @@ def fail(error: FtnnError) -> NoReturn:
         # Leave room for the indent and an ellipsis at each end.
         quoted = error.quoted(min(console.width - 4, 100)) if console.is_terminal else error.quoted()
         console.print(Text(quoted, "red"), soft_wrap=True)
+        if error.allowed:
+            console.print(Text(error.allowed), soft_wrap=not console.is_terminal)
     raise typer.Exit(130 if isinstance(error, InterruptedByUserError) else 2)
 
 

@@ -85,9 +85,10 @@ def store_export(
     what: Annotated[
         str,
         typer.Option(
-            metavar="mnist|custom|other|direct|pi",
+            metavar="mnist|custom|other|direct|pi|conic",
             help="Contents of a CSV file. mnist: catalogue functions; custom: your own functions; other: "
-            "settings that differ from the paper's; direct: trained directly; pi: digits of π.",
+            "settings that differ from the paper's; direct: trained directly; pi: digits of π; "
+            "conic: conic boundaries.",
         ),
     ] = "mnist",
     parameters: Annotated[bool, typer.Option(help="Include trained parameters in a Parquet file.")] = True,

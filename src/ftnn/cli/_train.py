@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,22 +12,38 @@ from rich.table import Table
 
 from ftnn import _atomic
 from ftnn.cli._app import Json, app
-from ftnn.cli._screen import show, show_json, text
+from ftnn.cli._function_options import Constant, Init, function_from
+from ftnn.cli._screen import amount, say, show, show_json, text
+from ftnn.cli._table_options import Decimal, Separator, character
 from ftnn.errors import FtnnError
+from ftnn.formula import catalogue
 from ftnn.training._settings import DESCRIPTIONS, Settings
 
 if TYPE_CHECKING:
+    from ftnn.data._training_table import TrainingData
+    from ftnn.nn import Network
     from ftnn.training import History
 
 
 @app.command()
 def train(
     function: Annotated[
-        str, typer.Option(help="A catalogue name (see `ftnn functions`) or a formula.")
-    ] = "F07",
-    activation: Annotated[str, typer.Option(help="logistic, relu, tanh, or a formula in x.")] = "logistic",
+        str | None,
+        typer.Option(
+            help="A catalogue name (see `ftnn functions`) or a formula, with ranges if wanted: "
+            "FORMULA where q in [-3, 3]. Default: F07; for tables F16."
+        ),
+    ] = None,
+    init: Init = None,
+    constant: Constant = None,
+    activation: Annotated[
+        str | None,
+        typer.Option(help="logistic, relu, tanh, or a formula in x. Default: logistic; for tables relu."),
+    ] = None,
     layers: Annotated[int, typer.Option(help="Number of hidden layers.")] = 1,
-    width: Annotated[int, typer.Option(help="Units in each hidden layer.")] = 128,
+    width: Annotated[
+        int | None, typer.Option(help="Units in each hidden layer. Default: 128; for tables 200.")
+    ] = None,
     gamma: Annotated[float | None, typer.Option(help=DESCRIPTIONS["gamma"])] = None,
     data: Annotated[
         str,
@@ -43,11 +59,42 @@ def train(
         str | None,
         typer.Option(
             help="classification or regression. Default: regression if the target has decimal numbers, "
-            "otherwise classification."
+            "otherwise classification; required if it has more than 20 different whole numbers."
         ),
     ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="Leave out this column. Can be repeated.")
+    ] = None,
+    id: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Leave out this column, and show it next to predictions."),
+    ] = None,
+    categorical: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Use the values of this column as categories, although they are numbers. Can be repeated.",
+        ),
+    ] = None,
+    test: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A table to test on. Default: rows of --data that do not train."),
+    ] = None,
+    test_size: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE|N",
+            help="The share or number of rows of a table to test on, chosen at random by --seed. "
+            "Default: 0.2. Images have their own test images.",
+        ),
+    ] = None,
+    separator: Separator = None,
+    decimal: Decimal = None,
     samples: Annotated[
-        int | None, typer.Option(metavar="N", help="Use only the first N training samples.")
+        int | None,
+        typer.Option(
+            metavar="N", help="Use only the first N training samples; the test samples stay the same."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help=DESCRIPTIONS["seed"])] = 0,
     out: Annotated[
@@ -60,15 +107,16 @@ def train(
     epochs: Annotated[
         int | None,
         typer.Option(
-            help="Epochs; with layerwise, per hidden layer; with lm and lbfgs, iterations. "
-            "Default: 10; layerwise and joint: 15; lm and lbfgs: 200."
+            help="Epochs; with layerwise, per hidden layer; with lm and lbfgs, iterations. Default: 10, "
+            "for tables at least 1,000 steps; layerwise and joint: 15; lm and lbfgs: 200."
         ),
     ] = None,
     fine_tuning_epochs: Annotated[
         int | None, typer.Option(help="Maximum epochs of fine-tuning, for layerwise. Default: 15.")
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(help=DESCRIPTIONS["batch_size"] + " Default: 32; layerwise and joint: 16.")
+        int | None,
+        typer.Option(help=DESCRIPTIONS["batch_size"] + " Default: 32, for tables 16 to 64; else 16."),
     ] = None,
     solver: Annotated[
         str | None, typer.Option(help=DESCRIPTIONS["solver"] + " Default: direct; with --gamma: layerwise.")
@@ -101,9 +149,13 @@ def train(
     """Train a network, on MNIST (included) or your own data.
 
     By default, all layers train at once, with AdamW; --gamma selects the paper's layer-wise method.
+
+    Columns of a table are standardised, texts become categories, and missing values are filled in; all of it
+    is saved with the model. A fifth of the rows is held out for testing: see --test-size and --test.
     """
-    from ftnn.data._by_name import training_data
+    from ftnn.data._by_name import are_images, training_data
     from ftnn.data._paper import paper_accuracies
+    from ftnn.data._training_table import TableOptions
     from ftnn.nn import Network, save
     from ftnn.training import digest, fit, initialise
     from ftnn.training._checks import check_sizes
@@ -131,20 +183,39 @@ def train(
     if fine_tuning_epochs is not None:
         options["epochs"] = (settings.epochs or (0, 0))[0], fine_tuning_epochs
     settings = Settings(**options)
+    shape = _IMAGES if are_images(data) else _for_tables()
+    function, activation = function or shape.function, activation or shape.activation
+    connections = function_from(function, init, constant)
+    width = shape.width if width is None else width
     check_sizes(layers, width)
     if out is not None:
         _make_folder(out)
 
-    prepared = training_data(data, target, task, seed, samples)
-    classes = prepared.preparation.classes
+    table = TableOptions(
+        target=target,
+        task=task,
+        drop=tuple(drop or ()),
+        id=id,
+        categorical=tuple(categorical or ()),
+        test=test,
+        test_size=test_size,
+        separator=character(separator),
+        decimal=decimal,
+    )
+    prepared = training_data(data, table, seed, samples)
+    for note in prepared.notes:
+        say(note, to_stderr=True)
+    preparation, classes = prepared.preparation, prepared.preparation.classes
     net = Network(
         prepared.x.shape[1],
         [width] * layers,
         1 if classes is None else len(classes),
-        function=function,
+        function=connections,
         activation=activation,
     )
     initialise(net, seed)
+    if preparation.columns is not None and settings.solver == "direct":
+        options = _settings_for_tables(options, len(prepared.x), net)
     history = fit(
         net,
         prepared.x,
@@ -157,6 +228,7 @@ def train(
         **options,
     )
     seconds = time.perf_counter() - start
+    errors = None if classes is not None else _errors(net, prepared)
     result = {
         "function": function,
         "activation": activation,
@@ -167,23 +239,28 @@ def train(
         "accuracy": history.accuracy,
         "lwt_accuracy": history.lwt_accuracy,
         "ft_accuracy": history.ft_accuracy,
+        "rmse": None if errors is None else errors[0],
+        "r2": None if errors is None else errors[1],
+        "training_samples": len(prepared.x),
+        "test_samples": len(prepared.test_x),
         "seconds": seconds,
         "failed": history.failed,
         "digest": digest(net),
     }
     if out is not None:
-        notes = {"preparation": asdict(prepared.preparation), "result": result}
+        notes = {"preparation": asdict(preparation), "result": result}
         save(net, out / "model.safetensors", notes=notes)
         _atomic.write_or_explain(out / "history.json", history.to_json().encode(), FtnnError)
     if as_json:
         show_json(result)
         return
-    same_settings = width == 128 and settings == Settings(gamma=gamma, seed=seed)
-    matches_paper = data == "mnist" and samples is None and same_settings
+    same_settings = width == _IMAGES.width and settings == Settings(gamma=gamma, seed=seed)
+    same_settings = same_settings and connections == catalogue.get(function)
+    matches_paper = data == "mnist" and samples in (None, 50_000) and same_settings
     paper = None
     if matches_paper and settings.gamma is not None:
         paper = paper_accuracies(function, activation, layers, settings.gamma)
-    show(_table(history, paper, seconds, out))
+    show(_table(history, paper, errors, prepared.tested_on, seconds, out))
 
 
 def _make_folder(out: Path) -> None:
@@ -199,24 +276,75 @@ def _make_folder(out: Path) -> None:
         ) from error
 
 
+@dataclass(frozen=True)
+class _Shape:
+    """A network's defaults."""
+
+    function: str
+    activation: str
+    width: int
+
+
+_IMAGES = _Shape("F07", "logistic", 128)
+
+
+def _for_tables() -> _Shape:
+    """The estimators' defaults."""
+    from ftnn.estimators import Estimator
+
+    defaults: Any = Estimator()
+    return _Shape(defaults.function, defaults.activation, defaults.hidden_layer_sizes[0])
+
+
+def _settings_for_tables(options: dict[str, Any], samples: int, net: Network) -> dict[str, Any]:
+    """The settings of direct training, chosen for a number of samples as the estimators do."""
+    from ftnn.estimators import Estimator
+    from ftnn.estimators._parameters import settings_for
+
+    parameters = Estimator().get_params(deep=False) | options
+    return {**settings_for(parameters, samples, net), "seed": options["seed"]}
+
+
+def _errors(net: Network, data: TrainingData) -> tuple[float, float | None] | None:
+    """The errors on the test samples, in the units of the target; None if an output is not finite."""
+    import numpy as np
+    import torch
+
+    from ftnn.data._by_name import errors_of
+
+    with torch.no_grad():
+        outputs = net(torch.as_tensor(data.test_x, dtype=net.output.weight.dtype)).numpy()
+    if not np.isfinite(outputs).all():
+        return None
+    unscaled = data.preparation.unscaled
+    return errors_of(unscaled(outputs)[:, 0], unscaled(data.test_y[:, None])[:, 0])
+
+
 def _table(
-    history: History, paper: tuple[float | None, float | None] | None, seconds: float, out: Path | None
+    history: History,
+    paper: tuple[float | None, float | None] | None,
+    errors: tuple[float, float | None] | None,
+    tested_on: str,
+    seconds: float,
+    out: Path | None,
 ) -> Table:
     is_layerwise = any(epoch.stage == "lwt" for epoch in history.epochs)
     columns = ("layer-wise", "fine-tuned") if is_layerwise else ("",)
     table = Table("", *columns, box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"
-    by_layer = [epoch for epoch in history.epochs if epoch.stage == "lwt"]
-    stages = [by_layer, history.epochs] if is_layerwise else [history.epochs]
+    before = [""] * (len(columns) - 1)
     if history.epochs and history.epochs[-1].train_accuracy is None:
-        table.add_row("test loss", *(f"{epochs[-1].test_loss:.4g}" if epochs else "" for epochs in stages))
+        rmse, r2 = errors or (None, None)
+        table.add_row("test RMSE", *before, "×" if rmse is None else amount(rmse))
+        table.add_row("test R²", *before, "×" if r2 is None else f"{r2:.4f}")
     else:
         accuracies = (history.lwt_accuracy, history.ft_accuracy) if is_layerwise else (history.accuracy,)
         table.add_row("test accuracy", *map(_percent, accuracies))
     if paper is not None:
         table.add_row("the paper's", *map(_percent, paper))
-    table.add_row("seconds", *[""] * (len(columns) - 1), f"{seconds:.1f}")
+    table.add_row("seconds", *before, f"{seconds:.1f}")
+    table.add_row("tested on", text(tested_on))
     if out is not None:
         table.add_row("saved in", text(str(out)))
     if history.failed:

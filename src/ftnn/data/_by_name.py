@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ftnn.data._idx import Images, idx_directory
 from ftnn.data._mnist import mnist
-from ftnn.data._preparation import Preparation, Task
-from ftnn.data._tables import listed, read_table, read_to_predict, same_number
+from ftnn.data._preparation import Array, Preparation
+from ftnn.data._table_files import Column, CsvFormat, read_columns
+from ftnn.data._tables import numbers_in, read_table, require_columns, target_in
+from ftnn.data._training_table import (
+    TableOptions,
+    TrainingData,
+    limited,
+    spelled_as_learned,
+    table_for_training,
+)
 from ftnn.errors import DataError
 
-Array = np.ndarray[Any, np.dtype[Any]]
 
-HELD_OUT = 0.2
-"""The share of a table's rows that is held out for testing."""
-
-
-def _are_images(name: str) -> bool:
+def are_images(name: str) -> bool:
     return name == "mnist" or Path(name).is_dir()
 
 
@@ -29,138 +30,137 @@ def _images(name: str) -> Images:
     return mnist() if name == "mnist" else idx_directory(name)
 
 
-@dataclass(frozen=True)
-class TrainingData:
-    """Data for training: x is (samples, features), y labels or targets, (samples,)."""
-
-    preparation: Preparation
-    x: Array
-    y: Array
-    test_x: Array
-    test_y: Array
-
-
 def training_data(
-    name: str, target: str | None, task: Task | None, seed: int, samples: int | None = None
+    name: str, options: TableOptions | None = None, seed: int = 0, samples: int | None = None
 ) -> TrainingData:
     """Data for training.
 
     **Arguments:**
 
-    - `target`: the target column of a table. `task`: inferred from it by default.
+    - `options`: how to use a table.
     - `seed`: determines which rows of a table are held out for testing.
     - `samples`: use only this many training samples, from the start; the rows of a table are shuffled first.
     """
-    if _are_images(name):
-        images = _images(name)
-        if task == "regression":
-            raise DataError(f"{name} has labels, so its task is classification, not regression")
-        count = int(max(images.train_labels.max(), images.test_labels.max())) + 1
-        preparation = Preparation("classification", tuple(map(str, range(count))), None, None, None, None)
-        first = slice(_limited(name, samples, len(images.train_labels)))
-        x, y = images.train_images[first], images.train_labels[first]
-        return TrainingData(preparation, x, y, images.test_images, images.test_labels)
-    if target is None:
-        raise DataError(f"{name} is a table: choose the target column with --target")
-    table = read_table(name, target, task=task)
-    assert table.target is not None
-    y, classes = table.target, None
-    if y.dtype.kind == "f":
-        _check_differences(name, (target,), y[:, None], y[:, None])
-    else:
-        labels, y = np.unique(y, return_inverse=True)
-        classes = tuple(map(str, labels.tolist()))
-        if len(classes) < 2:
-            raise DataError(f"column {target!r} has only one class; at least 2 are needed")
-    if len(y) < 2:
-        raise DataError(f"{name} has {len(y)} row; at least 2 are needed, for training and testing")
-    order = np.random.default_rng([seed, 7]).permutation(len(y))
-    held_out = max(1, round(HELD_OUT * len(y)))
-    test, train = order[:held_out], order[held_out:]
-    train = train[: _limited(name, samples, len(train))]
-    mean, scale = table.x[train].mean(0), table.x[train].std(0)
-    # By rounding, the deviation of equal numbers may be just above 0.
-    scale[(scale == 0) | (np.ptp(table.x[train], 0) == 0)] = 1.0
-    chosen: Task = "regression" if classes is None else "classification"
-    preparation = Preparation(
-        chosen, classes, table.names, target, tuple(mean.tolist()), tuple(scale.tolist())
+    options = options or TableOptions()
+    if not are_images(name):
+        return table_for_training(Path(name), options, seed, samples)
+    if options.task == "regression":
+        raise DataError(f"{name} has labels, so its task is classification, not regression")
+    for field in fields(options):
+        if field.name != "task" and getattr(options, field.name) != field.default:
+            raise DataError(f"--{field.name.replace('_', '-')} is for tables, but {name} holds images")
+    images = _images(name)
+    count = int(max(images.train_labels.max(), images.test_labels.max())) + 1
+    first = slice(limited(name, samples, len(images.train_labels)))
+    return TrainingData(
+        Preparation("classification", tuple(map(str, range(count)))),
+        images.train_images[first],
+        images.train_labels[first],
+        images.test_images,
+        images.test_labels,
+        f"the {len(images.test_labels):,} test images of {name}",
     )
-    x = preparation.inputs(table.x)
-    _check_differences(name, table.names, table.x[train], x[train])
-    return TrainingData(preparation, x[train], y[train], x[test], y[test])
 
 
-def _check_differences(name: str, columns: Sequence[str], raw: Array, prepared: Array) -> None:
-    """Refuse columns whose numbers differ, but are all equal in float32, in which networks compute."""
-    lost = (np.ptp(raw, 0) > 0) & (np.ptp(prepared.astype(np.float32), 0) == 0)
-    if lost.any():
-        column = int(np.argmax(lost))
-        low, high = raw[:, column].min(), raw[:, column].max()
-        raise DataError(
-            f"{name}: column {columns[column]!r} goes from {float(low)!r} to {float(high)!r}, which "
-            "is a single number in float32; rescale it, or subtract a common offset"
-        )
+@dataclass(frozen=True)
+class ModelData:
+    """Data for a model."""
+
+    x: Array
+    """(samples, inputs), as the network takes them."""
+    truth: Array | None = None
+    """Labels as text, or targets, (samples,); None if unknown."""
+    ids: list[str] | None = None
+    """The id of each row."""
+    notes: tuple[str, ...] = ()
+    """Remarks about the data, for people."""
 
 
-def _limited(name: str, samples: int | None, available: int) -> int:
-    """The number of samples to train on."""
-    if samples is None:
-        return available
-    if not 1 <= samples <= available:
-        raise DataError(f"--samples {samples}: expected 1 to {available}, the number of samples in {name}")
-    return samples
-
-
-def model_inputs(
-    name: str, preparation: Preparation | None, features: int | None, *, with_labels: bool = False
-) -> tuple[Array, Array | None, str | None]:
-    """Test images or the rows of a table as inputs of a model, (samples, features).
+def model_data(
+    name: str,
+    preparation: Preparation | None,
+    inputs: int | None,
+    *,
+    id: str | None = None,
+    how: CsvFormat | None = None,
+) -> ModelData:
+    """Test images or the rows of a table, as a model takes them.
 
     **Arguments:**
 
     - `preparation`: how to prepare the inputs; None uses them as they are.
-    - `features`: the number of inputs of the model; None for any number.
-    - `with_labels`: whether to read the true labels too, if the data have them.
-
-    Returns the inputs; the labels, (samples,), or None; and a note about the labels, or None.
+    - `inputs`: the number of inputs of the model; None for any number.
+    - `id`: a column of a table to return; by default the preparation's, if the table has it.
+    - `how`: how to read a CSV file.
     """
-    labels = note = None
-    if _are_images(name):
-        if preparation is not None and preparation.features is not None:
-            columns = ", ".join(preparation.features)
-            raise DataError(f"this model expects a table with {columns}, not images: {name}")
-        images = _images(name)
-        x, labels = images.test_images, images.test_labels.astype(str)
+    if are_images(name):
+        data = _image_data(name, preparation, id)
     elif preparation is None:
-        x = read_table(name).x
-    elif preparation.features is None:
-        raise DataError(f"this model expects images: mnist or a folder of IDX files, not {name}")
-    elif not with_labels or preparation.classes is None:
-        x = preparation.inputs(read_table(name, None, preparation.features).x)
+        data = ModelData(read_table(name, how=how).x)
     else:
-        table = read_to_predict(name, preparation.target, preparation.features)
-        x = preparation.inputs(table.x)
-        if table.target is not None:
-            where = f"{name}: column {preparation.target!r}"
-            labels, note = _spelled_as_learned(table.target.astype(str), preparation.classes, where)
-    if features is not None and x.shape[1] != features:
-        raise DataError(f"this model expects {features} features, but {name} has {x.shape[1]}")
-    return x, labels, note
+        data = _table_data(Path(name), preparation, id, how)
+    if inputs is not None and data.x.shape[1] != inputs:
+        raise DataError(f"this model expects {inputs} features, but {name} has {data.x.shape[1]}")
+    return data
 
 
-def _spelled_as_learned(labels: Array, classes: tuple[str, ...], where: str) -> tuple[Array, str | None]:
-    """Labels in the spelling of the training data, and a note about those that were spelled differently."""
-    read_as = {name: name for name in classes}
-    for row, label in enumerate(labels.tolist(), 1):
-        if label not in read_as:
-            same = [name for name in classes if same_number(name, label)]
-            if len(same) != 1:
-                what = f"could be {listed(same)}" if same else f"is not one of {listed(classes)}"
-                raise DataError(
-                    f"{where}, row {row} has the label {label!r}, which {what}; spell it as in the training "
-                    "data, or remove the column to predict without an accuracy"
-                )
-            read_as[label] = same[0]
-    other = [f"{label!r} was read as the class {name!r}" for label, name in read_as.items() if label != name]
-    note = f"{where} spells labels differently from the training data: {', '.join(other)}" if other else None
-    return np.array([read_as[label] for label in labels.tolist()]), note
+def _image_data(name: str, preparation: Preparation | None, id: str | None) -> ModelData:
+    columns = None if preparation is None else preparation.columns
+    if columns is not None and any(column.name is not None for column in columns):
+        listed = ", ".join(str(column.name) for column in columns)
+        raise DataError(f"this model expects a table with {listed}, not images: {name}")
+    if id is not None:
+        raise DataError(f"--id {id} is for tables, but {name} holds images")
+    images = _images(name)
+    x = images.test_images
+    if preparation is None:
+        return ModelData(x, images.test_labels.astype(str))
+    inputs = preparation.inputs
+    if inputs is not None and len(inputs.mean) != x.shape[1]:
+        raise DataError(f"this model expects {len(inputs.mean)} features, but {name} has {x.shape[1]}")
+    return ModelData(preparation.scaled(x), images.test_labels.astype(str))
+
+
+def _table_data(path: Path, preparation: Preparation, id: str | None, how: CsvFormat | None) -> ModelData:
+    from ftnn.data._columns import matrix, unknown  # scikit-learn takes a second to load
+
+    if preparation.columns is None:
+        raise DataError(f"this model expects images: mnist or a folder of IDX files, not {path}")
+    columns = read_columns(path, how)
+    if id is not None:
+        require_columns(path, columns, [id])
+    shown = preparation.id if id is None else id
+    ids = columns[shown].cells if shown is not None and shown in columns else None
+    encodings = preparation.columns
+    by_name = [column.name for column in encodings if column.name is not None]
+    if by_name:
+        require_columns(path, columns, by_name)
+        used = {name: columns[name] for name in by_name}
+    else:
+        used = {name: column for name, column in columns.items() if name not in (shown, preparation.target)}
+        if len(used) != len(encodings):
+            raise DataError(f"this model expects {len(encodings)} features, but {path} has {len(used)}")
+    truth, note = _truth(path, columns, preparation)
+    notes = [unknown(encoding, used[str(encoding.name)]) for encoding in encodings if encoding.name in used]
+    x = preparation.scaled(matrix(encodings, used))
+    return ModelData(x, truth, ids, tuple(filter(None, (*notes, note))))
+
+
+def _truth(
+    path: Path, columns: dict[str, Column], preparation: Preparation
+) -> tuple[Array | None, str | None]:
+    """The true labels or targets of a table, unless they are missing in all rows; and a note about them."""
+    target = preparation.target
+    if target is None or target not in columns or not any(columns[target].cells):
+        return None, None
+    if preparation.classes is None:
+        return numbers_in(columns[target], "or remove the column to predict without an error"), None
+    labels = target_in(columns[target], "classification").astype(str)
+    return spelled_as_learned(labels, preparation.classes, f"{path}: column {target!r}")
+
+
+def errors_of(predictions: Array, truth: Array) -> tuple[float, float | None]:
+    """The root of the mean squared error, and R²; the latter is None if all true values are equal."""
+    squares = float(np.mean((predictions - truth) ** 2))
+    variance = float(np.var(truth))
+    return squares**0.5, 1 - squares / variance if variance else None

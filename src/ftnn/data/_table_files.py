@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +14,27 @@ from ftnn.errors import DataError
 
 _SEPARATORS = ",;\t|"
 _MAX_FIELD = 1 << 20
+_LOOKED_AT = 50  # rows, to find the separator
+
+_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?", re.ASCII)
+_POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", re.ASCII)
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    """How to read a CSV file; None: found out from its content. Parquet files need nothing of it."""
+
+    separator: str | None = None
+    """A character."""
+    decimal: Literal[".", ","] | None = None
+    """The decimal sign."""
+
+    def __post_init__(self) -> None:
+        if self.separator is not None and (len(self.separator) != 1 or self.separator in '"\r\n'):
+            raise DataError(f"--separator {self.separator!r}: expected one character, or tab")
+        if self.decimal not in (None, ".", ","):
+            raise DataError(f"--decimal {self.decimal!r}: expected . or ,")
 
 
 @dataclass(frozen=True)
@@ -31,9 +53,12 @@ class Column:
         return f"{self.path}: column {self.name!r}, row {row + 1}"
 
 
-def read_columns(path: Path) -> dict[str, Column]:
+def read_columns(path: Path, how: CsvFormat | None = None) -> dict[str, Column]:
     """The columns of a table by name."""
-    columns = _read_parquet(path) if path.suffix in (".parquet", ".pq") else _read_csv(path)
+    if path.suffix in (".parquet", ".pq"):
+        columns = _read_parquet(path)
+    else:
+        columns = _read_csv(path, how or CsvFormat())
     counts = Counter(column.name for column in columns)
     if max(counts.values()) > 1 or "" in counts:
         names = ", ".join(repr(column.name) for column in columns)
@@ -41,13 +66,11 @@ def read_columns(path: Path) -> dict[str, Column]:
     return {column.name: column for column in columns}
 
 
-def _read_csv(path: Path) -> list[Column]:
+def _read_csv(path: Path, how: CsvFormat) -> list[Column]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            unquoted = re.sub(r'"[^"]*("|$)', "", file.readline())  # separators in quotes do not count
-            file.seek(0)
-            separator = max(_SEPARATORS, key=unquoted.count)
             csv.field_size_limit(_MAX_FIELD)
+            separator = how.separator or _separator(file)
             # Strict: otherwise an unclosed quote swallows the rest of the file.
             rows = [row for row in csv.reader(file, delimiter=separator, strict=True) if row]
     except FileNotFoundError:
@@ -63,12 +86,56 @@ def _read_csv(path: Path) -> list[Column]:
     for number, row in enumerate(rows[1:], 1):
         if len(row) != len(header):
             raise DataError(
-                f"{path}: row {number} has {len(row)} fields, but there are {len(header)} columns"
+                f"{path}: row {number} has {len(row)} fields, but there are {len(header)} columns, with "
+                f"{separator!r} as the separator (--separator)"
             )
-    return [
+    columns = [
         Column(path, name, [cell.strip() for cell in cells], None)
         for name, cells in zip(header, zip(*rows[1:], strict=True), strict=True)
     ]
+    decimal = how.decimal or _decimal(path, columns, separator)
+    return [_with_points(column) for column in columns] if decimal == "," else columns
+
+
+def _separator(file: Any) -> str:
+    """The separator that divides the header and the first rows into equally many fields, the most of all."""
+    lines = [line for line, _ in zip(file, range(_LOOKED_AT), strict=False)]
+    file.seek(0)
+
+    def fields(separator: str) -> tuple[bool, int]:
+        # Separators in quotes do not count.
+        counts = [re.sub(r'"[^"]*("|$)', "", line).count(separator) for line in lines if line.strip()]
+        return len({*counts}) == 1 and counts[0] > 0, counts[0] if counts else 0
+
+    return max(_SEPARATORS, key=fields)
+
+
+def _decimal(path: Path, columns: Iterable[Column], separator: str) -> Literal[".", ","]:
+    """The decimal sign: a comma if numbers with a comma occur, and none with a point."""
+    if separator == ",":
+        return "."  # a comma inside quotes is more likely to separate thousands
+    commas = [
+        (column, row)
+        for column in columns
+        for row, cell in enumerate(column.cells)
+        if _COMMA.fullmatch(cell) is not None
+    ]
+    if not commas or any(_POINT.fullmatch(cell) for column in columns for cell in column.cells):
+        return "."
+    if all(_THOUSANDS.fullmatch(column.cells[row]) for column, row in commas):
+        column, row = commas[0]
+        cell = column.cells[row]
+        raise DataError(
+            f"{column.place(row)} has {cell!r}, which could be {cell.replace(',', '.')} or "
+            f"{cell.replace(',', '')}: use --decimal , for the first, or write it without the comma"
+        )
+    return ","
+
+
+def _with_points(column: Column) -> Column:
+    """A column whose decimal commas are points."""
+    cells = [cell.replace(",", ".") if _COMMA.fullmatch(cell) else cell for cell in column.cells]
+    return Column(column.path, column.name, cells, column.declared)
 
 
 def _read_parquet(path: Path) -> list[Column]:

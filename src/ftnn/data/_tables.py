@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ftnn.data._preparation import Task
-from ftnn.data._table_files import Column, read_columns
+from ftnn.data._table_files import Column, CsvFormat, read_columns
 from ftnn.errors import DataError
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -26,6 +26,8 @@ _NAN = re.compile(r"[+-]?nan", re.IGNORECASE)
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _MISSING = frozenset(("na", "n/a", "#n/a", "null", "none", "missing", "?", "-", "."))
 """Spellings of a missing value in a column of numbers, in lower case."""
+_MOST_CLASSES = 20  # more different whole numbers could be classes or amounts
+_ENOUGH_ROWS = 20  # fewer could count up by chance
 _FLAGS = {"True": "1", "False": "0"}  # Parquet's booleans
 
 
@@ -47,8 +49,9 @@ def read_table(
     features: tuple[str, ...] | None = None,
     *,
     task: Task | None = None,
+    how: CsvFormat | None = None,
 ) -> Table:
-    """Read a CSV file with a header line (`.csv`, `.tsv`, `.txt`) or a Parquet file.
+    """Read a CSV file with a header line (`.csv`, `.tsv`, `.txt`) or a Parquet file, all numbers.
 
     **Arguments:**
 
@@ -56,44 +59,31 @@ def read_table(
     - `target`: the column to learn; all others are features.
     - `features`: the columns to use as features, in this order; default: all but the target.
     - `task`: `"classification"` reads the target as labels, exactly as spelled, `"regression"` as numbers. By
-      default, text and integers are labels, and other numbers are numbers.
+      default, text and integers are labels, and other numbers are numbers; more than 20 different integers
+      could be either, so the task must be given.
+    - `how`: the separator and the decimal sign of a CSV file; found out by default.
 
     Raises `DataError`, with the column and row, for values that are missing, not finite, or beyond float32,
     and for a target that mixes numbers and labels.
     """
     path = Path(path)
-    columns = read_columns(path)
-    if target is not None and target not in columns:
-        raise DataError(f"{path} has no column {target!r}; it has {', '.join(columns)}")
-    return _table(path, columns, target, features, task)
-
-
-def read_to_predict(path: str | Path, target: str | None, features: tuple[str, ...]) -> Table:
-    """Read inputs for a classifier, and the target, unless it is missing or entirely empty."""
-    path = Path(path)
-    columns = read_columns(path)
-    has_target = target is not None and target in columns and any(columns[target].cells)
-    return _table(path, columns, target if has_target else None, features, "classification")
-
-
-def _table(
-    path: Path,
-    columns: dict[str, Column],
-    target: str | None,
-    features: tuple[str, ...] | None,
-    task: Task | None,
-) -> Table:
+    columns = read_columns(path, how)
     names = tuple(name for name in columns if name != target) if features is None else features
-    if missing := [name for name in names if name not in columns]:
-        raise DataError(f"{path} has no column {', '.join(map(repr, missing))}; it has {', '.join(columns)}")
+    require_columns(path, columns, [*([] if target is None else [target]), *names])
     if not names:
         raise DataError(f"{path} has no columns except {target!r}; at least one feature is needed")
     hint = "encode or drop this column, or fill in missing values"
-    x = np.column_stack([_numbers(columns[name], hint) for name in names])
-    return Table(names, x, None if target is None else _target(columns[target], task))
+    x = np.column_stack([numbers_in(columns[name], hint) for name in names])
+    return Table(names, x, None if target is None else target_in(columns[target], task))
 
 
-def _target(column: Column, task: Task | None) -> Array:
+def require_columns(path: Path, columns: Mapping[str, Column], names: Iterable[str]) -> None:
+    """Refuse names that are no columns."""
+    if missing := [name for name in names if name not in columns]:
+        raise DataError(f"{path} has no column {', '.join(map(repr, missing))}; it has {', '.join(columns)}")
+
+
+def target_in(column: Column, task: Task | None) -> Array:
     """(rows,): numbers for regression, else labels. Without a task, the content decides."""
     for row, cell in enumerate(column.cells):
         # Some programs write `nan` for a missing value, so it is never a class.
@@ -105,7 +95,7 @@ def _target(column: Column, task: Task | None) -> Array:
                 f"{column.place(row)} has {len(cell)} characters; the limit for a label is {_MAX_LABEL}"
             )
     if (task or _inferred_task(column)) == "regression":
-        return _numbers(column, "use --task classification to treat this column as labels")
+        return numbers_in(column, "use --task classification to treat this column as labels")
     return _labels(column)
 
 
@@ -125,15 +115,22 @@ def _quoted(cell: str) -> str:
     return repr(cell if len(cell) <= 60 else cell[:60] + "…")
 
 
-def _numbers(column: Column, hint: str) -> Array:
-    """A column as numbers that fit float32; errors end with `hint`."""
+def is_gap(cell: str) -> bool:
+    """Whether a cell of a column of numbers is a missing value."""
+    return not cell or _NAN.fullmatch(cell) is not None or cell.casefold() in _MISSING
+
+
+def numbers_in(column: Column, hint: str, *, gaps: bool = False) -> Array:
+    """A column as numbers that fit float32; errors end with `hint`. With `gaps`, NaN for missing values."""
     cells = column.cells
     if column.declared == "label" and {*cells} <= {*_FLAGS}:
         cells = [_FLAGS[cell] for cell in cells]
+    if gaps:
+        cells = ["" if is_gap(cell) else cell for cell in cells]
     for row, cell in enumerate(cells):
-        if not _is_number(cell):
+        if not _is_number(cell) and not (gaps and not cell):
             raise DataError(f"{column.place(row)} {_not_a_number(cell)}; {hint}")
-    numbers = np.array([float(cell) for cell in cells], np.float64)
+    numbers = np.array([float(cell) if cell else np.nan for cell in cells], np.float64)
     too_large = np.abs(numbers) > _MAX_FLOAT32
     if too_large.any():
         row = int(np.argmax(too_large))
@@ -152,6 +149,31 @@ def _numbers(column: Column, hint: str) -> Array:
     return numbers
 
 
+def are_categories(column: Column, hint: str) -> bool:
+    """Whether a feature holds texts rather than numbers; errors end with `hint`.
+
+    A few texts among numbers are more likely mistakes than categories.
+    """
+    if column.declared == "label" and {*column.cells} <= {*_FLAGS}:
+        return False
+    texts = [row for row, cell in enumerate(column.cells) if not (is_gap(cell) or _is_number(cell))]
+    numbers = [cell for cell in column.cells if _is_number(cell)]
+    if texts and len(numbers) >= len(texts):
+        raise DataError(
+            f"{column.place(texts[0])} {_not_a_number(column.cells[texts[0]])}, unlike {_quoted(numbers[0])} "
+            f"and {len(numbers) - 1} others; {hint}"
+        )
+    return bool(texts)
+
+
+def counts_rows(column: Column) -> bool:
+    """Whether a column of numbers is just the number of each row."""
+    cells = column.cells
+    if len(cells) < _ENOUGH_ROWS or not all(len(cell) < 19 and _WHOLE.fullmatch(cell) for cell in cells):
+        return False
+    return all(int(cell) == int(cells[0]) + row for row, cell in enumerate(cells))
+
+
 def _not_a_number(cell: str) -> str:
     if not cell:
         return "is empty, but must be a number"
@@ -162,8 +184,19 @@ def _not_a_number(cell: str) -> str:
 
 def _inferred_task(column: Column) -> Task:
     """The task for a target, from its content."""
-    if column.declared is not None:
-        return "classification" if column.declared == "label" else "regression"
+    if column.declared == "number":
+        return "regression"
+    different = {*column.cells}
+    if len(different) > _MOST_CLASSES and all(
+        _WHOLE.fullmatch(cell) and _is_plain(cell) for cell in different
+    ):
+        raise DataError(
+            f"{column.path}: column {column.name!r} has {len(different)} different whole numbers, such as "
+            f"{listed(sorted(different, key=int), 3)}: use --task regression to predict a number, or "
+            "--task classification to predict one of these"
+        )
+    if column.declared == "label":
+        return "classification"
     numbers = [cell for cell in column.cells if _is_number(cell)]
     all_whole = all(_WHOLE.fullmatch(cell) for cell in numbers)
     if numbers and len(numbers) < len(column.cells):
@@ -175,6 +208,11 @@ def _inferred_task(column: Column) -> Task:
                     "correct it, or use --task classification to treat this column as labels"
                 )
     return "regression" if numbers and not all_whole else "classification"
+
+
+def _is_plain(whole: str) -> bool:
+    """Whether a whole number is spelled as usual: unlike 007, which is a code."""
+    return whole == "0" or whole.removeprefix("-")[0] in "123456789"
 
 
 def _labels(column: Column) -> Array:
@@ -189,7 +227,7 @@ def _labels(column: Column) -> Array:
                     f"{column.path}: column {column.name!r} has the labels {first!r} and {cell!r}, which are "
                     "the same number; use one spelling per label"
                 )
-    if all(len(cell) < 19 and _WHOLE.fullmatch(cell) and str(int(cell)) == cell for cell in column.cells):
+    if all(len(cell) < 19 and _WHOLE.fullmatch(cell) and _is_plain(cell) for cell in column.cells):
         return np.array([int(cell) for cell in column.cells], np.int64)
     return np.array(column.cells)
 

@@ -16,10 +16,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from ftnn.data._scaling import InputScaler
 from ftnn.estimators._forward import forward
-from ftnn.estimators._parameters import DTYPES, LARGEST_RATE, AnyFunction, settings_of, value_errors
+from ftnn.estimators._parameters import DTYPES, AnyFunction, settings_for, settings_of, value_errors
 from ftnn.estimators._samples import Array, Samples, checked
-from ftnn.estimators._scaling import InputScaler, fitted
+from ftnn.estimators._scaling import fitted
 from ftnn.estimators._stopping import Stopping
 from ftnn.nn import Network
 from ftnn.training import Epoch, History, initialise
@@ -30,7 +31,6 @@ from ftnn.training._problem import Loss
 from ftnn.training._rules import Rule
 from ftnn.training._schedules import HALVING, Schedule
 from ftnn.training._settings import SECOND_ORDER, Settings, Solver
-from ftnn.training._start import defaults_for
 
 _PIECE = 4096
 """The number of samples predicted at once."""
@@ -96,8 +96,8 @@ class Estimator(BaseEstimator):
     **Attributes** after fitting:
 
     - `network_`: the trained [`ftnn.nn.Network`][]. It takes standardised inputs, and a regressor's gives
-        standardised targets: `network_(torch.tensor(scaler_.transform(X), dtype=torch.float32))`. To keep the
-        scaling with it, pickle the estimator.
+        standardised targets: `network_(torch.tensor(scaler_.transform(X), dtype=torch.float32))`. To save
+        both in one file, use [`ftnn.save`][] with the estimator.
     - `scaler_`: the `StandardScaler` of the inputs, whose `transform` also limits them to ±5; None if inputs
         are not standardised.
     - `history_`: the [`ftnn.training.History`][]. If training failed, its `failed` says why, and there is a
@@ -261,10 +261,9 @@ class Estimator(BaseEstimator):
     ) -> History:
         """Call `ftnn.training.fit` with this estimator's parameters, `others` instead, and `arguments`."""
         unweighted = bool((samples.weights == 1).all())
-        settings = settings_of(self.get_params(deep=False), len(samples), **(others or {}))
+        parameters = self.get_params(deep=False)
+        settings = settings_for(parameters, len(samples), self.network_, **(others or {}))
         settings["epochs"] = (settings["epochs"], self.fine_tuning_epochs)
-        if settings["solver"] == "direct" and settings["gamma"] is settings["learning_rate"] is None:
-            settings["learning_rate"] = min(LARGEST_RATE, defaults_for(self.network_)["learning_rate"])
         with value_errors(), torch.random.fork_rng(devices=()):
             return train(
                 self.network_,

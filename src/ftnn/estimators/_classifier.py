@@ -67,7 +67,7 @@ class FTNNClassifier(ClassifierMixin, Estimator):
         samples = self._checked(X, y, sample_weight, reset=first)
         if first:
             self._set_encoder(classes)
-        elif classes is not None and not np.array_equal(_encoder(classes).classes_, self.classes_):
+        elif classes is not None and not np.array_equal(encoder_of(classes).classes_, self.classes_):
             raise ValueError(f"classes={classes!r} differ from those of the first call, {self.classes_}")
         return self._learn_more(self._encoded(samples), len(self.classes_))
 
@@ -103,7 +103,7 @@ class FTNNClassifier(ClassifierMixin, Estimator):
         return Samples(samples.x, self._encoder.transform(samples.y), samples.weights)
 
     def _set_encoder(self, labels: Any) -> None:
-        self._encoder = _encoder(labels)
+        self._encoder = encoder_of(labels)
         self.classes_ = self._encoder.classes_
         if len(self.classes_) < 2:
             raise ValueError(
@@ -116,5 +116,5 @@ class FTNNClassifier(ClassifierMixin, Estimator):
         return epoch.test_accuracy / 100
 
 
-def _encoder(labels: Any) -> Any:
+def encoder_of(labels: Any) -> Any:
     return LabelEncoder().fit(labels)

@@ -14,10 +14,12 @@ import torch
 
 from ftnn.errors import FtnnError
 from ftnn.formula import Function, Mixed
+from ftnn.nn import Network
 from ftnn.nn._activations import activation_formula
 from ftnn.training._checks import one_of, quoted, real, whole
 from ftnn.training._engine import EngineName
 from ftnn.training._settings import SECOND_ORDER, Settings
+from ftnn.training._start import defaults_for
 
 AnyFunction = str | Function | Mixed
 
@@ -116,6 +118,16 @@ def settings_of(parameters: Mapping[str, Any], samples: int, **others: Any) -> d
         defaults["gamma"] = GAMMA
     given = {name: value for name, value in settings.items() if value is not None}
     return settings | defaults | given
+
+
+def settings_for(
+    parameters: Mapping[str, Any], samples: int, network: Network, **others: Any
+) -> dict[str, Any]:
+    """`settings_of`, with the learning rate that suits the network, if none is given."""
+    settings = settings_of(parameters, samples, **others)
+    if settings["solver"] == "direct" and settings["gamma"] is settings["learning_rate"] is None:
+        settings["learning_rate"] = min(LARGEST_RATE, defaults_for(network)["learning_rate"])
+    return settings
 
 
 def even_batch(samples: int) -> int:

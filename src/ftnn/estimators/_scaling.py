@@ -1,29 +1,12 @@
-"""Inputs and targets with mean 0 and variance 1."""
+"""Scalers, fitted to weighted samples."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from sklearn.preprocessing import StandardScaler
 
 from ftnn.estimators._samples import Array, Samples
-
-LIMIT = 5.0
-"""How many standard deviations from the mean an input counts at most."""
-
-
-class InputScaler(StandardScaler):
-    """A `StandardScaler` whose results are limited to ±5.
-
-    Outliers, such as a pixel that is hardly ever lit, would dominate functions that grow faster than a
-    weight. Data without outliers are not affected.
-    """
-
-    def transform(self, X: Any, copy: bool | None = None) -> Array:
-        """Standardised and limited inputs, (samples, features)."""
-        with np.errstate(over="ignore"):
-            return np.clip(super().transform(X, copy=copy), -LIMIT, LIMIT)
 
 
 def fitted(scaler: Any, values: Array, weights: Array) -> Any:

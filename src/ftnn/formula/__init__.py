@@ -5,7 +5,8 @@
 2. expression → derivatives: `_derive`.
 3. expression → plan: `_split` multiplies it out into `_terms`; `_plan` groups these into matrix products,
    unless multiplying out loses digits.
-4. `_function` ties this together for one formula (`_ranges` checks its arguments). `_catalogue` has the
+4. `_function` ties this together for one formula (`_where` reads ranges in the text, `_ranges` checks its
+   arguments, and `_elsewhere` knows what functions are called elsewhere). `_catalogue` has the
    paper's functions; `_mixed` combines several in one matrix; `_amplitudes` finds the parameters that scale a
    function.
 5. function → explanation: `_explain` reports what `_measure` finds by evaluating with `_numpy`; `_sympy`

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 from ftnn.errors import FormulaError
 from ftnn.formula._function import Function
 from ftnn.formula._ranges import PAPER_RANGE, Range
+from ftnn.formula._where import split_ranges
 
 _SIGN = {"u": (-1.0, 1.0)}
 _WIDE: dict[str, Range] = {"q": (-10.0, 10.0), "r": (-10.0, 10.0)}
@@ -52,6 +53,17 @@ def with_paper_ranges(function: Function) -> Function:
     return Function.composed(function.formula, init, function.choices)
 
 
+def with_other(
+    function: Function,
+    ranges: Mapping[str, Sequence[float]],
+    constants: Mapping[str, Iterable[float]] | None = None,
+) -> Function:
+    """The function with other ranges and constants where they are given."""
+    init = {name: bounds for name, bounds in function.init.items() if name not in (constants or {})}
+    choices = {**function.choices, **(constants or {})}
+    return Function(function.formula, init={**init, **ranges}, constants=choices)
+
+
 class Catalogue(Mapping[str, Function]):
     """The paper's functions by name: `catalogue["F12"]`."""
 
@@ -74,19 +86,20 @@ catalogue = Catalogue()
 
 
 def as_function(source: str | Function) -> Function:
-    """A function from a catalogue name, a formula, or a `Function`."""
+    """A function from a catalogue name or a formula, either with ranges if wanted, or from a `Function`."""
     if isinstance(source, Function):
         return source
     if not isinstance(source, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"expected a catalogue name, a formula or a Function, got {type(source).__name__}")
-    if source in _ROWS:
-        return _function(source)
+    name, ranges = split_ranges(source)
+    if name in _ROWS:
+        return _function(name) if name == source else with_other(_function(name), ranges)
     try:
         return Function(source)
     except FormulaError as error:
         if source.isidentifier():
             message = f"{source!r} is neither a catalogue name (F01 to F20, memory) nor a formula"
-            raise FormulaError(f"{message}: {error.message}", text=source) from None
+            raise FormulaError(f"{message}: {error.message}", text=source, allowed=error.allowed) from None
         raise
 
 

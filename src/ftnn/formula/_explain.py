@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ftnn._printable import quoted
 from ftnn.errors import FormulaError, FtnnError
 from ftnn.formula import _measure as measure
-from ftnn.formula._expr import INPUT, tree_size
+from ftnn.formula._expr import INPUT, ZERO, tree_size
 from ftnn.formula._numpy import steps
 from ftnn.formula._parse import error_in
 from ftnn.formula._ranges import finite_interval
+from ftnn.formula._text import to_text
 
 if TYPE_CHECKING:
     from ftnn.formula._function import Function
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 POINTS = 1025
 """Inputs at which the function is evaluated."""
+MOST_SILENT = 0.5
+"""F(0) as large as this, relative to what inputs change, makes plain gradient descent noticeably worse."""
 MAX_PRINTED = 10_000
 """The limit on operations, numbers and names in all printed derivatives."""
 
@@ -53,9 +57,15 @@ class Explanation:
     """(place, fraction): where F is not finite."""
     jumps: tuple[tuple[str, float], ...]
     """(place, fraction): where F is not continuous."""
+    outside: tuple[float, float, str] | None
+    """(share of draws and inputs, share of draws, an example) for which F leaves its domain: it is NaN, as
+    the square root of a negative number is. Shares of 0 mean that only training may take it there."""
     overflows: tuple[str, float] | None
     """(an example, the largest |value|) if F or a derivative leaves the range of float32 for some inputs and
     initial parameters."""
+    silent: tuple[str, float] | None
+    """(F(0), its size) if a silent input, x = 0, sends something; None with memory. The size is relative to
+    what inputs in the range change; both are root mean squares over the draws."""
     sleeps: float
     """The fraction for which F is zero on an interval of inputs, but not for all inputs."""
     dead: float
@@ -93,7 +103,13 @@ class Explanation:
         if self.reaches_zero:
             yield "zero", f"reached for {inputs}, {_share(self.reaches_zero)}"
         else:
-            yield "zero", f"never reached for {inputs}; often harmless, otherwise try grounded()"
+            yield "zero", f"never reached for {inputs}; often harmless"
+        if self.silent and self.silent[1] > MOST_SILENT:
+            sent, size = self.silent
+            remedy = "in your own training loop, use grounded() or normalise sums"
+            yield "at x = 0", f"sends {sent}, {size:.2g} times as much as inputs change; {remedy}"
+        if self.outside:
+            yield "domain", self._domain(inputs)
         outside = f"outside {inputs} and the initial parameters, but training may reach it"
         for label, places in (("pole", self.poles), ("jump", self.jumps)):
             for place, share in places:
@@ -111,6 +127,14 @@ class Explanation:
             fate = "can revive: its parameters still move" if self.can_revive else "then never moves again"
             yield "can die", f"at {self.can_die} it is zero for every input, and {fate}"
 
+    def _domain(self, inputs: str) -> str:
+        assert self.outside is not None
+        points, draws, example = self.outside
+        if not points:
+            return f"not left for {inputs} and the initial parameters, but training may: NaN at {example}"
+        some = f"{_share(draws)}, at some inputs"
+        return f"left for {_percent(points)} of draws and inputs ({some}), which gives NaN, as at {example}"
+
     def _reason(self) -> str:
         if self.function.has_memory:
             if self.holds is None:
@@ -122,8 +146,13 @@ class Explanation:
         return f"errors pass backward {self.gain:.2f} times as well as signals forward; for a weight it is 1"
 
 
+def _percent(fraction: float) -> str:
+    """From 1 % to 99 %, unless it is everything."""
+    return f"{max(fraction if fraction >= 1 else min(fraction, 0.99), 0.01):.0%}"
+
+
 def _share(fraction: float) -> str:
-    draws = "every draw" if fraction >= 1 else f"{max(fraction, 0.01):.0%} of the draws"
+    draws = "every draw" if fraction >= 1 else f"{_percent(fraction)} of the draws"
     return f"for {draws} of its parameters"
 
 
@@ -131,7 +160,7 @@ def explain(function: Function, x: Range) -> Explanation:
     """Examine `function` over the inputs `x` = (low, high)."""
     interval = finite_interval(x)
     if interval is None:
-        message = f"the range of inputs must be (low, high), finite and low < high, not {x!r}"
+        message = f"the range of inputs must be (low, high), finite and low < high, not {quoted(x)}"
         raise error_in(function.formula, message)
     low, high = interval
     places, unseen = measure.possible_breaks(function.expr)
@@ -142,6 +171,7 @@ def explain(function: Function, x: Range) -> Explanation:
     grid = np.linspace(low, high, POINTS)
     values = measure.values_at(function.expr, grid, draws)
     dead = measure.is_dead(function.expr, grid, draws)
+    outside = measure.outside_domain(function, grid, draws, values)
     can_die, can_revive = measure.dead_example(function, ranges, grid, count)
     return Explanation(
         function,
@@ -153,7 +183,9 @@ def explain(function: Function, x: Range) -> Explanation:
         reaches_zero=float(measure.reaches_zero(function.expr, grid, draws, values).mean()),
         poles=tuple(measure.breaks(function, "singular", places["singular"], grid, draws)),
         jumps=tuple(measure.breaks(function, "jump", places["jump"], grid, draws)),
+        outside=outside if outside[-1] else None,
         overflows=measure.overflow(function, ranges, low, high),
+        silent=_silent(function, values, draws),
         sleeps=float(((measure.longest_run(values == 0) >= 3) & ~dead).mean()),
         dead=float(dead.mean()),
         can_die=can_die,
@@ -176,6 +208,16 @@ def _ranges(function: Function, x: Range) -> tuple[Mapping[str, Range], float | 
     except FormulaError:
         return with_paper_ranges(function).init, None, None
     return balance.ranges, None if function.has_memory else balance.gain, balance.holds
+
+
+def _silent(function: Function, values: measure.Array, draws: measure.Draws) -> tuple[str, float] | None:
+    """What a silent input sends, and its size; None if it sends nothing, or what is not finite."""
+    if function.at_zero is ZERO or function.has_memory:
+        return None
+    at_zero = measure.values_at(function.expr, np.zeros(1), draws)
+    with np.errstate(all="ignore"):
+        size = float(np.sqrt(np.mean(at_zero**2) / np.mean((values - at_zero) ** 2)))
+    return (to_text(function.at_zero), size) if np.isfinite(size) else None
 
 
 def _derivatives(function: Function) -> dict[str, Any]:

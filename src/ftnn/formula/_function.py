@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from ftnn.formula._expr import INPUT, MEMORY, ZERO, Call, Expr, canonical, folde
 from ftnn.formula._parse import error_in, parse
 from ftnn.formula._ranges import Range, checked_constants, checked_ranges
 from ftnn.formula._text import to_text
+from ftnn.formula._where import split_ranges
 
 if TYPE_CHECKING:
     from ftnn.formula._explain import Explanation
@@ -29,8 +31,9 @@ class Function:
 
     - `formula`: the text, such as `"p*sin(q*x + r)"`. `x` is the input. `C` is the function's previous value;
         it makes the function a memory function. Every other name is a parameter, unless `constants` has it.
-    - `init`: the initial range `(low, high)` of parameters. Layers choose the other ranges themselves, from
-        the formula and their inputs.
+        Initial ranges may follow: `"p*sin(q*x + r) where q in [-10, 10] and r in [-3, 3]"`.
+    - `init`: the initial range `(low, high)` of parameters, if the text has none. Layers choose the other
+        ranges themselves, from the formula and their inputs.
     - `constants`: for each constant, the values from which it is drawn once, before training:
         `{"u": (-1, 1)}`.
 
@@ -45,7 +48,11 @@ class Function:
         init: Mapping[str, Sequence[float]] | None = None,
         constants: Mapping[str, Iterable[float]] | None = None,
     ):
-        self._set(formula, parse(formula), init or {}, constants or {})
+        text, ranges = split_ranges(formula)
+        for name in ranges:
+            if name in (init or {}):
+                raise error_in(formula, f"the range of {name!r} is given twice: here and in init", name)
+        self._set(text, parse(text), {**(init or {}), **ranges}, constants or {})
 
     @classmethod
     def composed(
@@ -68,14 +75,14 @@ class Function:
         self._choices = checked_constants(constants, formula, names(expr))
         self._init = checked_ranges(init, formula, self.parameters)
         if INPUT not in names(expr):
-            raise error_in(formula, "the formula does not use x, the connection's input")
+            raise _without_input(formula, self.parameters)
         if not self.parameters:
             hint = "every name except x, C, pi and constants is a parameter"
             raise error_in(formula, f"the formula has no parameter to train; {hint}")
 
     @property
     def formula(self) -> str:
-        """The text as written."""
+        """The text as written, without ranges."""
         return self._formula
 
     @property
@@ -249,6 +256,19 @@ class Function:
 
     def __deepcopy__(self, memo: object) -> Function:
         return self
+
+
+def _without_input(formula: str, parameters: tuple[str, ...]) -> FormulaError:
+    inputs = [name for name in parameters if re.fullmatch(r"x_?\d+|X|y|z", name)]
+    if not inputs:
+        return error_in(formula, "the formula does not use x, the connection's input")
+    several = f"{', '.join(inputs[:-1])} and {inputs[-1]}" if len(inputs) > 1 else inputs[0]
+    return error_in(
+        formula,
+        f"a connection sees one input, x; {several} would be trainable parameters. Write the formula of one "
+        "connection: every input gets its own, and a unit sums them",
+        inputs[0],
+    )
 
 
 def _at_zero(expr: Expr) -> Expr:

@@ -160,7 +160,52 @@ def dead_example(
     return ", ".join(f"{name} = {first_dead[name][0, 0]:.3g}" for name in names), moves
 
 
+# --- leaving the domain ---
+
+
+def outside_domain(function: Function, grid: Array, draws: Draws, values: Array) -> tuple[float, float, str]:
+    """(share of draws and inputs, share of draws, an example) for which F is NaN, and not by an overflow.
+
+    The shares are 0 if only training may take it there.
+    """
+    outside = _is_outside(function.expr, grid, draws, values)
+    if not outside.any():
+        reach = {n: 100 * np.abs(v) for n, v in draws.items() if n in function.parameters}
+        random = np.random.default_rng(1)
+        moved = draws | {n: v * random.uniform(-1, 1, v.shape) for n, v in reach.items()}
+        beyond = _is_outside(function.expr, grid, moved, values_at(function.expr, grid, moved))
+        return 0.0, 0.0, _example(function, beyond, grid, moved)
+    shares = float(outside.mean()), float(outside.any(1).mean())
+    return *shares, _example(function, outside, grid, draws)
+
+
+def _is_outside(expr: Expr, grid: Array, draws: Draws, values: Array) -> Any:
+    """(draws, points): whether F is NaN although no part of it overflows."""
+    outside = np.isnan(values)
+    if not outside.any():
+        return outside
+    for part in postorder(expr):
+        if isinstance(part, Call) and part.op in _OVERFLOWING:
+            outside = outside & ~np.isinf(values_at(part, grid, draws))
+    return outside
+
+
+def _example(function: Function, where: Any, grid: Array, draws: Draws) -> str:
+    """The first place in (draws, points); empty if there is none."""
+    if not where.any():
+        return ""
+    draw_, point = np.unravel_index(where.argmax(), where.shape)
+    places = {
+        INPUT: grid[point],
+        **{n: draws[n][draw_, 0] for n in (*function.parameters, *function.constants)},
+    }
+    return ", ".join(f"{name} = {value:.3g}" for name, value in places.items())
+
+
 # --- poles, jumps and overflow ---
+
+
+_OVERFLOWING = ("exp", "sinh", "cosh", "pow")
 
 
 def _places(part: Expr, kind: Kind) -> Iterator[Expr]:
@@ -281,7 +326,7 @@ def _sizes(expr: Expr, points: dict[str, Array], part_values: dict[Expr, Array])
     if np.isnan(sizes).any():  # inf - inf is an overflow, log(-1) is not
         overflowed = np.zeros(sizes.shape, dtype=bool)
         for part in calls:
-            if part.op in ("exp", "sinh", "cosh", "pow"):
+            if part.op in _OVERFLOWING:
                 overflowed |= np.isinf(at(part))
         sizes = np.where(np.isnan(sizes), np.where(overflowed, np.inf, 0.0), sizes)
     for place in dict.fromkeys(place for part in calls for place in _places(part, "singular")):

@@ -10,14 +10,17 @@ import ast
 import math
 import re
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import reduce
 
 from ftnn.errors import FormulaError
-from ftnn.formula._expr import Call, Expr, Number, call, number, symbol, tree_size
+from ftnn.formula._elsewhere import elsewhere, renamed
+from ftnn.formula._expr import Call, Expr, Number, Symbol, bottom_up, call, number, symbol, tree_size
 from ftnn.formula._numbers import compute
-from ftnn.formula._ops import FUNCTIONS, OPS
+from ftnn.formula._ops import ARGUMENTS, FUNCTIONS, OPS
+from ftnn.formula._text import to_text
 
 MAX_CHARACTERS = 4_000
 MAX_NODES = 400
@@ -38,10 +41,12 @@ _COMPARE: dict[type[ast.cmpop], str] = {
     ast.NotEq: "ne",
 }
 _ALLOWED = (
-    "a formula may contain numbers, pi, x, C, parameter names, + - * / **, parentheses, "
+    "A formula may contain numbers, pi, x, C, parameter names, + - * / **, parentheses, "
     "where(condition, a, b) with a comparison as its condition, and the functions "
     + ", ".join(name for name in FUNCTIONS if name != "where")
+    + "."
 )
+_FUNCTIONS = f"The functions are {', '.join(FUNCTIONS)}."
 _FORBIDDEN: dict[type[ast.AST], str] = {
     ast.Attribute: "attribute access",
     ast.Subscript: "a subscript",
@@ -108,10 +113,10 @@ def parse(text: str, *, limited: bool = True, rule: bool = False, symbols: Colle
     for place, character in enumerate(flat):
         if character in "#\\" or not (character.isascii() and character.isprintable()):
             hint = " (it may look like ASCII, but is not)" if not character.isascii() else ""
-            message = f"the character {character!r} is not allowed{hint}; {_ALLOWED}"
-            raise FormulaError(message, text=text, start=place)
+            message = f"the character {character!r} is not allowed{hint}"
+            raise FormulaError(message, text=text, start=place, allowed=_ALLOWED)
     if not flat.strip():
-        raise FormulaError(f"the formula is empty; {_ALLOWED}", text=text)
+        raise FormulaError("the formula is empty", text=text, allowed=_ALLOWED)
     indent = len(flat) - len(flat.lstrip())  # Python would read leading spaces as an indented block
     tree = _syntax_tree(flat.strip(), text, indent)
     count = sum(1 for node in ast.walk(tree) if isinstance(node, ast.expr))
@@ -128,6 +133,21 @@ def parse(text: str, *, limited: bool = True, rule: bool = False, symbols: Colle
     return expr
 
 
+def with_arguments(formula: str, values: Mapping[str, Expr]) -> str:
+    """`formula` with names replaced by expressions, and numbers as they are written."""
+
+    def replaced(part: Expr, args: list[Expr]) -> Expr:
+        match part:
+            case Symbol(name):
+                return values.get(name, part)
+            case Call(op):
+                return call(op, *args)
+            case _:
+                return part
+
+    return to_text(bottom_up(parse(formula), replaced))
+
+
 def _syntax_tree(source: str, text: str, indent: int) -> ast.expr:
     try:
         with warnings.catch_warnings():
@@ -137,9 +157,9 @@ def _syntax_tree(source: str, text: str, indent: int) -> ast.expr:
         first = error.offset or len(source) + 1  # no offset: the text ends too soon
         start, end = indent + first - 1, indent + max(first + 1, error.end_offset or 0) - 1
         # Python's other messages say enough, such as "'(' was never closed".
-        hint = f"; {_ALLOWED}" if error.msg == "invalid syntax" else ""
-        message = f"this is not a formula: {error.msg}{hint}"
-        raise FormulaError(message, text=text, start=start, end=end) from None
+        allowed = _ALLOWED if error.msg == "invalid syntax" else ""
+        message = f"this is not a formula: {error.msg}"
+        raise FormulaError(message, text=text, start=start, end=end, allowed=allowed) from None
     except (MemoryError, RecursionError, ValueError):
         raise error_in(text, _TOO_DEEP) from None
 
@@ -153,10 +173,10 @@ class _Reader:
         self.rule = rule
         self.symbols = symbols
 
-    def error(self, node: ast.expr, message: str) -> FormulaError:
+    def error(self, node: ast.expr, message: str, allowed: str = "") -> FormulaError:
         start = self.indent + node.col_offset
         end = self.indent + (node.end_col_offset or node.col_offset + 1)
-        return FormulaError(message, text=self.text, start=start, end=end)
+        return FormulaError(message, text=self.text, start=start, end=end, allowed=allowed)
 
     def read(self, node: ast.expr) -> Expr:
         match node:
@@ -181,39 +201,39 @@ class _Reader:
             case ast.Compare():
                 raise self.error(node, "a comparison can only be the condition of where(condition, a, b)")
             case _:
-                raise self.error(node, self.forbidden(node))
+                raise self.forbidden(node)
 
-    def forbidden(self, node: ast.expr) -> str:
-        """The message for a construct that a formula must not contain."""
+    def forbidden(self, node: ast.expr) -> FormulaError:
+        """The error for a construct that a formula must not contain."""
         kind = type(node.op) if isinstance(node, ast.UnaryOp | ast.BinOp) else type(node)
+        if kind in _INSTEAD:
+            return self.error(node, _INSTEAD[kind])
         construct = _FORBIDDEN.get(kind, kind.__name__)
-        return _INSTEAD.get(kind) or f"{construct} is not allowed in a formula; {_ALLOWED}"
+        return self.error(node, f"{construct} is not allowed in a formula", _ALLOWED)
 
     def number(self, node: ast.expr, value: object) -> Expr:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.error(node, f"{value!r} is not a number; {_ALLOWED}")
+            raise self.error(node, f"{value!r} is not a number", _ALLOWED)
         return self.finite(node, Number(value)) if math.isinf(_as_float(value)) else number(value)
 
     def finite(self, node: ast.expr, expr: Expr) -> Expr:
         """`expr`, unless it is a number beyond float64. Towers such as 9**9**9 are refused, not computed."""
-        value = _constant(expr)
+        value = constant(expr)
         if value is not None and math.isinf(value):
             raise self.error(node, "this number is too large; the largest is 1.8e308")
         return expr
 
     def call(self, node: ast.Call) -> Expr:
         if not isinstance(node.func, ast.Name):
-            raise self.error(node.func, f"only a function can be called, by its name; {_ALLOWED}")
+            raise self.error(node.func, "only a function can be called, by its name", _ALLOWED)
         name = node.func.id
         if name not in FUNCTIONS:
-            close = get_close_matches(name, FUNCTIONS, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(FUNCTIONS)}"
-            raise self.error(node.func, f"{name} is not a function; {hint}")
+            raise self.unknown(node.func, node.args)
         if node.keywords:
             raise self.error(node, f"keyword arguments are not allowed in a formula: {name}(…) takes none")
         for arg in node.args:
             if isinstance(arg, ast.Starred):
-                raise self.error(arg, self.forbidden(arg))
+                raise self.forbidden(arg)
         arity = OPS[name].arity
         if name in ("min", "max"):
             if len(node.args) < 2:
@@ -226,6 +246,20 @@ class _Reader:
             condition, a, b = node.args
             return self.where(condition, self.read(a), self.read(b))
         return call(name, *(self.read(arg) for arg in node.args))
+
+    def unknown(self, node: ast.Name, args: list[ast.expr]) -> FormulaError:
+        """The error for a call of an unknown function, with what to write instead if that can be guessed."""
+        message = f"{node.id} is not a function"
+        formula = elsewhere(node.id)
+        close = get_close_matches(node.id, FUNCTIONS, n=1)
+        if known := (renamed(formula) if formula is not None else next(iter(close), None)):
+            return self.error(node, f"{message}; did you mean {known}?")
+        if formula is not None:
+            given: dict[str, Expr] = {}
+            with suppress(FormulaError):
+                given = {name: self.read(arg) for name, arg in zip(ARGUMENTS, args, strict=False)}
+            return self.error(node, f"{message}; write {with_arguments(formula, given)}")
+        return self.error(node, message, _FUNCTIONS)
 
     def where(self, condition: ast.expr, a: Expr, b: Expr) -> Expr:
         if self.rule and isinstance(condition, ast.Name):
@@ -243,13 +277,13 @@ class _Reader:
         return result
 
 
-def _constant(expr: Expr) -> float | None:
+def constant(expr: Expr) -> float | None:
     """The value of an arithmetic expression of numbers, infinite beyond float64; None if it has names."""
     match expr:
         case Number(value):
             return _as_float(value)
         case Call(op, args) if op in _ARITHMETIC:
-            values = [_constant(arg) for arg in args]
+            values = [constant(arg) for arg in args]
             numbers = [value for value in values if value is not None]
             return compute(op, *numbers) if len(numbers) == len(values) else None
         case _:

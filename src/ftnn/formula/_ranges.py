@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ftnn._printable import quoted
 from ftnn.formula._expr import INPUT, MEMORY
 from ftnn.formula._parse import error_in
 
@@ -32,7 +33,7 @@ def checked_constants(
             checked[name] = ()
         if not checked[name] or not all(map(math.isfinite, checked[name])):
             message = f"the constant {name!r} must be drawn from finite numbers, such as (-1, 1)"
-            raise error_in(formula, f"{message}, not {choices!r}", name)
+            raise error_in(formula, f"{message}, not {quoted(choices)}", name)
     return checked
 
 
@@ -43,13 +44,13 @@ def checked_ranges(
     checked: dict[str, Range] = {}
     for name, bounds in init.items():
         if name not in parameters:
-            message = f"init has {name!r}, which is not a parameter of this formula; its parameters are "
+            message = f"there is a range for {name!r}, which is not a parameter; the parameters are "
             message += ", ".join(parameters) or "none"
             raise error_in(formula, message, str(name))
         interval = finite_interval(bounds, may_be_point=True)
         if interval is None:
             message = f"the initial range of {name!r} must be (low, high), finite and low ≤ high"
-            raise error_in(formula, f"{message}, not {bounds!r}", name)
+            raise error_in(formula, f"{message}, not {quoted(bounds)}", name)
         checked[name] = interval
     return checked
 

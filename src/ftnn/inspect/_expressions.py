@@ -36,7 +36,7 @@ def sympy(net: nn.Module, digits: int | None = None) -> list[Any]:
 
     - `net`: a `Transfer`, a `Network`, or an `nn.Sequential` of these, linear layers, normalisations and
         activations, in evaluation mode: `nn.BatchNorm1d` uses its running statistics.
-    - `digits`: round parameters to this many significant digits; by default they are exact.
+    - `digits`: round every number of the result to this many significant digits; by default they are exact.
 
     Raises `FtnnError` for networks with more than 5,000 operations, numbers and names.
     """
@@ -44,16 +44,26 @@ def sympy(net: nn.Module, digits: int | None = None) -> list[Any]:
 
     from ftnn.formula._sympy import to_sympy
 
-    _, outputs = _expressions(net, digits, shared=False)
+    _check_digits(digits)
+    _, outputs = _expressions(net, None, shared=False)
     exprs = [to_sympy(expr) for expr in outputs]
     if digits is None:
         return exprs
-    # Also round numbers that SymPy computed, as in exp(x + 0.5) = 1.648…·exp(x).
-    with library.evaluate(False):  # or SymPy would compute again
-        return [
-            expr.xreplace({f: library.Float(rounded(float(f), digits)) for f in expr.atoms(library.Float)})
-            for expr in exprs
-        ]
+    # Only now, when numbers are combined: rounding them first would add up their errors.
+    with library.evaluate(False):  # or SymPy would combine them again
+        return [expr.xreplace(_rounded_numbers(expr, digits)) for expr in exprs]
+
+
+def _rounded_numbers(expr: Any, digits: int) -> dict[Any, Any]:
+    """The numbers in a SymPy expression, except whole exponents, and what they are rounded to."""
+    import sympy as library
+
+    exponents = {power.exp for power in expr.atoms(library.Pow) if power.exp.is_Integer}
+    numbers = {n: rounded(float(n), digits) for n in expr.atoms(library.Float, library.Integer) - exponents}
+    return {
+        n: library.Integer(int(value)) if value.is_integer() else library.Float(value)
+        for n, value in numbers.items()
+    }
 
 
 def latex(net: nn.Module, digits: int | None = 3) -> list[str]:
@@ -69,6 +79,7 @@ def numpy(net: nn.Module, digits: int | None = None) -> NumpyNetwork:
     It needs no torch; `.source` is its code, for use without ftnn. For the arguments, see
     [`ftnn.inspect.sympy`][]. The limit is 200,000 operations, since shared parts are computed only once.
     """
+    _check_digits(digits)
     inputs, outputs = _expressions(net, digits, shared=True)
     return NumpyNetwork(inputs, tuple(lower(expr, "numpy") for expr in outputs))
 
@@ -123,6 +134,11 @@ class NumpyNetwork:
         return f"{head}{body}\n    return np.stack({columns}, -1)\n"
 
 
+def _check_digits(digits: int | None) -> None:
+    if digits is not None and not 1 <= digits <= 17:
+        raise FtnnError(f"digits must be from 1 to 17, or None for all, not {digits!r}")
+
+
 def _expressions(
     net: nn.Module, digits: int | None, *, shared: bool
 ) -> tuple[tuple[str, ...], tuple[Expr, ...]]:
@@ -133,8 +149,6 @@ def _expressions(
     - `digits`: round parameters to this many significant digits; None keeps them exact.
     - `shared`: whether parts shared by several units count once towards the limit.
     """
-    if digits is not None and not 1 <= digits <= 17:
-        raise FtnnError(f"digits must be from 1 to 17, or None for all, not {digits!r}")
     layers_of(net)  # refuses networks with memory or without functions
     stages = stages_of(folded(prune(net).double()))  # in float64, so that folding loses no digits
     in_features = next(width for stage in stages if (width := width_of(stage)) is not None)

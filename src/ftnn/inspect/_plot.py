@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ftnn.errors import FtnnError
+from ftnn._printable import quoted
+from ftnn.errors import FtnnError, ShapeError
 from ftnn.formula._expr import INPUT, Expr, folded, number, substitute
 from ftnn.formula._ranges import finite_interval
 from ftnn.formula._text import to_text
@@ -36,9 +37,10 @@ _DASHES = ("-", "--", ":")
 
 def plot(
     layer: FeedForward,
-    connections: Iterable[tuple[int, int]] | None = None,
+    connections: Iterable[tuple[int, int | str]] | None = None,
     x: tuple[float, float] = (-1.0, 1.0),
     ax: Axes | None = None,
+    features: Iterable[str] | None = None,
 ) -> Figure:
     """Draw the learned functions of connections: one curve each, labelled with its formula and values.
 
@@ -49,6 +51,8 @@ def plot(
         values change most over `x`.
     - `x`: the range of inputs, (low, high).
     - `ax`: Matplotlib axes to draw into; by default a new figure, without a window.
+    - `features`: the names of the inputs, such as an estimator's `feature_names_in_`. They label the curves,
+        and `connections` may use them: `(0, "age")`.
 
     Returns the figure; save it with `figure.savefig("plot.png")`.
     """
@@ -59,19 +63,21 @@ def plot(
         )
     interval = finite_interval(x)
     if interval is None:
-        raise FtnnError(f"the range of inputs must be (low, high), finite and low < high, not {x!r}")
+        raise FtnnError(f"the range of inputs must be (low, high), finite and low < high, not {quoted(x)}")
+    names = _names(layer, features)
     all_connections = connection_list(layer)
     if connections is None:
         indices = _most_influential(layer, all_connections, interval)
     else:
-        indices = _indices(layer, all_connections, connections)
+        indices = _indices(layer, all_connections, connections, names)
     grid = np.linspace(*interval, POINTS)
     curves = _curves(layer, all_connections, indices, grid).T
     if ax is None:
         from matplotlib.figure import Figure
 
         ax = Figure(figsize=(9, 4.6), layout="constrained").add_subplot()
-    _draw(ax, describe(layer), grid, curves, [_label(layer, all_connections, index) for index in indices])
+    labels = [_label(layer, all_connections, index, names) for index in indices]
+    _draw(ax, describe(layer), grid, curves, labels)
     figure: Any = ax.figure
     return figure
 
@@ -79,11 +85,25 @@ def plot(
 # --- choosing connections ---
 
 
+def _names(layer: FeedForward, features: Iterable[str] | None) -> list[str]:
+    """The names of the inputs: their numbers, unless given."""
+    if features is None:
+        return [str(n) for n in range(layer.in_features)]
+    names = [str(name) for name in features]
+    if isinstance(features, str) or len(names) != layer.in_features:
+        message = f"features must name each of the layer's {layer.in_features} inputs"
+        raise ShapeError(f"{message}, not {quoted(features)}")
+    return names
+
+
 def _indices(
-    layer: FeedForward, all_connections: ConnectionList, pairs: Iterable[tuple[int, int]]
+    layer: FeedForward,
+    all_connections: ConnectionList,
+    pairs: Iterable[tuple[int, int | str]],
+    names: list[str],
 ) -> list[int]:
     """The indices of (output, input) pairs in the list."""
-    checked_pairs = [_checked_pair(pair, layer) for pair in pairs]
+    checked_pairs = [_checked_pair(pair, layer, names) for pair in pairs]
     if not 1 <= len(checked_pairs) <= MAX_CURVES:
         raise FtnnError(f"expected 1 to {MAX_CURVES} connections, got {len(checked_pairs)}")
     indices: list[int] = []
@@ -95,11 +115,14 @@ def _indices(
     return indices
 
 
-def _checked_pair(pair: Any, layer: FeedForward) -> tuple[int, int]:
+def _checked_pair(pair: Any, layer: FeedForward, names: list[str]) -> tuple[int, int]:
     try:
-        output, input_ = map(operator.index, pair)
+        output, input_ = pair
+        input_ = names.index(input_) if isinstance(input_, str) else operator.index(input_)
+        output = operator.index(output)
     except (TypeError, ValueError):
-        raise FtnnError(f"a connection is a pair (output, input) of integers, not {pair!r}") from None
+        message = f"a connection is a pair (output, input) of integers, not {quoted(pair)}"
+        raise FtnnError(f"{message}; an input may be one of the names in features") from None
     for name, index, size in (("output", output, layer.out_features), ("input", input_, layer.in_features)):
         if not 0 <= index < size:
             raise FtnnError(f"connection {(output, input_)} has {name} {index}; expected 0 to {size - 1}")
@@ -190,14 +213,15 @@ def _with_gaps(curve: Array, limits: tuple[float, float] | None) -> Array:
     return y
 
 
-def _label(layer: FeedForward, all_connections: ConnectionList, index: int) -> str:
+def _label(layer: FeedForward, all_connections: ConnectionList, index: int, names: list[str]) -> str:
     values = {name: float(value) for name, value in all_connections.pick(index).items()}
     numbers = {name: number(rounded(value, 3)) for name, value in values.items() if math.isfinite(value)}
     expr, output = substitute(layer.function.expr, numbers), int(all_connections.outputs[index])
     if layer.scale is not None and math.isfinite(scale := float(layer.scale.detach()[output])):
         expr = folded("mul", number(rounded(scale, 3)), expr)
     formula = _typeset(expr)
-    return f"{output} ← {int(all_connections.inputs[index])}:  {formula}"
+    feature = names[int(all_connections.inputs[index])].replace("$", r"\$")
+    return f"{output} ← {feature}:  {formula}"
 
 
 def _typeset(expr: Expr) -> str:

@@ -12,9 +12,9 @@ triton/                GPU kernels
 
 from ftnn.kernels.backends import BACKENDS as BACKENDS
 from ftnn.kernels.backends import Backend as Backend
-from ftnn.kernels.backends import cpu_available as cpu_available
 from ftnn.kernels.contract import is_traced as is_traced
 from ftnn.kernels.eager.evaluation import evaluate as evaluate
+from ftnn.kernels.generated import cpu_available as cpu_available
 from ftnn.kernels.operands import Lists as Lists
 from ftnn.kernels.operands import check_layout as check_layout
 from ftnn.kernels.operator import connection_values as connection_values

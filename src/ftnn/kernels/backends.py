@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
 from typing import Literal, Protocol, get_args
 
@@ -11,7 +10,8 @@ from torch import Tensor
 
 from ftnn.errors import DTypeError, FtnnError
 from ftnn.kernels.eager import gemm, reference
-from ftnn.kernels.operands import Lists, Matrices, Names
+from ftnn.kernels.generated import cpu_backend, cpu_computes
+from ftnn.kernels.operands import Kept, Lists, Matrices, Names, all_finite
 from ftnn.kernels.program import Program
 
 Backend = Literal["auto", "reference", "cpu", "triton"]
@@ -29,18 +29,67 @@ class Computes(Protocol):
         """
         ...
 
-    def transfer(self, program: Program, x: Tensor, matrices: Matrices, lists: Lists | None = None) -> Tensor:
-        """F ⊙ x, (batch, out), for x (batch, in)."""
+    def transfer(
+        self, program: Program, x: Tensor, matrices: Matrices, lists: Lists | None, kept: Kept | None
+    ) -> Tensor:
+        """F ⊙ x, (batch, out), for x (batch, in). May fill `kept` for the backward pass."""
         ...
 
     def transfer_backward(
-        self, program: Program, grad: Tensor, x: Tensor, matrices: Matrices, names: Names, lists: Lists | None
+        self,
+        program: Program,
+        grad: Tensor,
+        x: Tensor,
+        matrices: Matrices,
+        names: Names,
+        lists: Lists | None,
+        kept: Kept | None,
     ) -> list[Tensor]:
         """The gradients of `Σ grad · (F ⊙ x)` by each of `names`: x first, then parameters in order.
 
-        `grad` is (batch, out). Each gradient has the shape of its variable.
+        `grad` is (batch, out). Each gradient has the shape of its variable. `kept` is what `transfer` filled,
+        if it is known.
         """
         ...
+
+
+# Matrix products and generated code multiply in another order than the formula. Factors of x alone or of
+# matrices alone are checked beforehand (`choose`), those of both only by their result: where that is not
+# finite, the reference computes it again.
+
+
+def compute(
+    backend: str,
+    program: Program,
+    x: Tensor,
+    matrices: Matrices,
+    lists: Lists | None = None,
+    kept: Kept | None = None,
+) -> Tensor:
+    """F ⊙ x, (batch, out), by the backend that `choose` selects."""
+    module = choose(backend, program, x, matrices, lists)
+    out = module.transfer(program, x, matrices, lists, kept)
+    if module.computes_as_written(program) or all_finite([out]):
+        return out
+    return reference.transfer(program, x, matrices, lists)
+
+
+def compute_backward(
+    backend: str,
+    program: Program,
+    grad: Tensor,
+    x: Tensor,
+    matrices: Matrices,
+    names: Names,
+    lists: Lists | None = None,
+    kept: Kept | None = None,
+) -> list[Tensor]:
+    """The gradients by each of `names`, by the backend that `choose` selects."""
+    module = choose(backend, program, x, matrices, lists)
+    slopes = module.transfer_backward(program, grad, x, matrices, names, lists, kept)
+    if module.computes_as_written(program, slopes=True) or all_finite(slopes):
+        return slopes
+    return reference.transfer_backward(program, grad, x, matrices, names, lists)
 
 
 def choose(backend: str, program: Program, x: Tensor, matrices: Matrices, lists: Lists | None) -> Computes:
@@ -49,8 +98,8 @@ def choose(backend: str, program: Program, x: Tensor, matrices: Matrices, lists:
         return _triton()
     if backend == "auto" and lists is None and gemm.suits(program, x, matrices):
         return gemm
-    if backend != "reference" and cpu_computes(x) and _cpu().in_range(program, x, matrices):
-        return _cpu()
+    if backend != "reference" and cpu_computes(x) and cpu_backend().in_range(program, x, matrices):
+        return cpu_backend()
     return reference
 
 
@@ -73,34 +122,8 @@ def check_backend(backend: Backend, x: Tensor, *, lists: bool = False) -> None:
             )
 
 
-def cpu_computes(x: Tensor) -> bool:
-    """Whether generated CPU code supports this input."""
-    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and cpu_available()
-
-
-@cache
-def cpu_available() -> bool:
-    """Whether generated CPU code runs on this machine. Warns once if not."""
-    try:
-        _cpu()
-    except (ImportError, OSError, RuntimeError) as error:
-        warnings.warn(f"cannot load ftnn's CPU kernels; using plain torch instead: {error}", stacklevel=2)
-        return False
-    return True
-
-
-# Imported on demand: the first loads LLVM, the second Triton, which is an optional dependency.
-
-
-@cache
-def _cpu():
-    from ftnn.kernels.cpu import backend
-
-    return backend
-
-
 @cache
 def _triton():
-    from ftnn.kernels.triton import launch
+    from ftnn.kernels.triton import launch  # an optional dependency
 
     return launch

@@ -14,19 +14,24 @@ from torch import Tensor
 
 from ftnn.formula import Function
 from ftnn.formula._expr import INPUT
-from ftnn.kernels.backends import Backend, check_backend, choose
+from ftnn.kernels.backends import Backend, check_backend, compute, compute_backward
 from ftnn.kernels.contract import contract, is_transformed
 from ftnn.kernels.contraction import gradient_path
-from ftnn.kernels.eager import reference
-from ftnn.kernels.operands import Lists, Matrices, all_finite, check_transfer
+from ftnn.kernels.direct import direct_transfer, fits, is_plain
+from ftnn.kernels.operands import Lists, Matrices, check_transfer
 from ftnn.kernels.program import Program, program_of, signature
 from ftnn.kernels.registration import below, recorded, register
 
 
 def transfer(
-    function: Function, x: Tensor, matrices: Matrices, backend: Backend = "auto", lists: Lists | None = None
+    function: Function,
+    x: Tensor,
+    matrices: Matrices,
+    backend: Backend = "auto",
+    lists: Lists | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
-    """F ⊙ x, (batch, out).
+    """F ⊙ x, (batch, out), plus a bias, (out,), if there is one.
 
     **Arguments:**
 
@@ -38,10 +43,17 @@ def transfer(
     - `lists`: the connections that exist, if not all do. Traced code calls `traced_transfer` instead.
     """
     if is_transformed() or (torch.compiler.is_dynamo_compiling() and _is_fused(x, backend)):
-        return contract("transfer", function, x, *matrices)[0]
+        out = contract("transfer", function, x, *matrices)[0]
+        return out if bias is None else out + bias
     check_backend(backend, x, lists=lists is not None)
+    text = signature(function)
+    if not torch.compiler.is_dynamo_compiling() and lists is None and backend in ("auto", "cpu"):
+        program, biases = program_of(*text), () if bias is None else (bias,)
+        if is_plain(x, *matrices, *biases) and fits(program, x, matrices, bias):
+            return direct_transfer(program, x, matrices, backend, bias)
     places = [] if lists is None else [lists.inputs, lists.bounds]
-    return _TRANSFER(x, list(matrices), places, *signature(function), backend)
+    out = _TRANSFER(x, list(matrices), places, *text, backend)
+    return out if bias is None else out + bias
 
 
 def _is_fused(x: Tensor, backend: Backend) -> bool:
@@ -75,21 +87,12 @@ def _lists(places: Sequence[Tensor]) -> Lists | None:
     return Lists(*places) if places else None
 
 
-# Matrix products and generated code multiply in another order than the formula. Factors of x alone or of
-# matrices alone are checked beforehand (`choose`), those of both only by their result: where that is not
-# finite, the reference computes it again.
-
-
 def _transfer(
     x: Tensor, matrices: list[Tensor], places: list[Tensor], formula: str, constants: str, backend: str
 ) -> Tensor:
     program, lists = program_of(formula, constants), _lists(places)
     check_transfer(program.matrices, x, matrices, lists)
-    module = choose(backend, program, x, matrices, lists)
-    out = module.transfer(program, x, matrices, lists)
-    if module.computes_as_written(program) or all_finite([out]):
-        return out
-    return reference.transfer(program, x, matrices, lists)
+    return compute(backend, program, x, matrices, lists)
 
 
 def _transfer_backward(
@@ -104,11 +107,7 @@ def _transfer_backward(
 ) -> list[Tensor]:
     program, lists, names = program_of(formula, constants), _lists(places), tuple(by.split())
     check_transfer(program.matrices, x, matrices, lists, grad)
-    module = choose(backend, program, x, matrices, lists)
-    slopes = module.transfer_backward(program, grad, x, matrices, names, lists)
-    if module.computes_as_written(program, slopes=True) or all_finite(slopes):
-        return slopes
-    return reference.transfer_backward(program, grad, x, matrices, names, lists)
+    return compute_backward(backend, program, grad, x, matrices, names, lists)
 
 
 def _fake_transfer(x: Tensor, matrices: list[Tensor], places: list[Tensor], *_: str) -> Tensor:

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from ftnn.errors import FtnnError, ShapeError
 from ftnn.formula._balance import Inputs
 from ftnn.formula._derive import differentiate
-from ftnn.formula._expr import INPUT, Expr
-from ftnn.formula._parse import error_in, parse
+from ftnn.formula._elsewhere import elsewhere, renamed
+from ftnn.formula._expr import INPUT, Expr, symbol
+from ftnn.formula._ops import FUNCTIONS, OPS
+from ftnn.formula._parse import error_in, parse, with_arguments
 from ftnn.kernels import evaluate
 
 Activation = Literal["logistic", "relu", "tanh"]
@@ -26,6 +28,7 @@ _TORCH: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
 }
 NAMES = tuple(_TORCH)
+_UNARY = tuple(name for name in FUNCTIONS if OPS[name].arity == 1)
 
 
 @dataclass(frozen=True)
@@ -61,10 +64,7 @@ def _read(activation: str) -> ActivationFormula:
     if activation in _TORCH:
         value = parse(f"{activation}(x)")
     elif activation.isidentifier() and activation != INPUT:
-        raise FtnnError(
-            f"unknown activation {activation!r}; expected one of {', '.join(NAMES)}, or a formula in x such "
-            "as 'x*logistic(x)'"
-        )
+        raise FtnnError(f"unknown activation {activation!r}; {_instead(activation)}")
     else:
         value = parse(activation)
         for name in sorted(value.names - {INPUT}):
@@ -75,6 +75,15 @@ def _read(activation: str) -> ActivationFormula:
     if not bool(torch.isfinite(probe).all()):
         raise error_in(activation, "an activation must be finite at -1, 0 and 1")
     return formula
+
+
+def _instead(activation: str) -> str:
+    """What to write instead of an unknown name, which may be an activation elsewhere."""
+    formula = f"{activation}(a)" if activation in _UNARY else elsewhere(activation) or "a*logistic(a)"
+    if (name := renamed(formula)) in _TORCH:
+        return f"did you mean {name!r}?"
+    example = with_arguments(formula, {"a": symbol(INPUT)})
+    return f"expected one of {', '.join(NAMES)}, or a formula in x such as {example!r}"
 
 
 @dataclass(frozen=True)

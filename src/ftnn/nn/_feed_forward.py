@@ -46,18 +46,22 @@ class FeedForward(Connections):
         """`scale·(F ⊙ x) + b`: (…, in_features) → (…, out_features)."""
         own = self._first.dtype
         check_input(self, x, own)
-        rows, matrices, bias = x.reshape(-1, self.in_features), self.matrices(), self.bias
+        rows = x if x.dim() == 2 else x.reshape(-1, self.in_features)
+        matrices, bias = self.matrices(), self.bias
         dtypes = precision(x, own)
         if dtypes is not None:
             rows, matrices = rows.to(dtypes[0]), [matrix.to(dtypes[0]) for matrix in matrices]
-        out = self._sums(rows, matrices)
-        if self.scale is not None:
-            out = out * self.scale
-        if bias is not None:
-            out = out + bias
-        if dtypes is not None:
-            out = out.to(dtypes[1])
-        return out.reshape(*x.shape[:-1], self.out_features)
+        if dtypes is None and self.scale is None:
+            out = self._sums(rows, matrices, bias)
+        else:
+            out = self._sums(rows, matrices, None)
+            if self.scale is not None:
+                out = out * self.scale
+            if bias is not None:
+                out = out + bias
+            if dtypes is not None:
+                out = out.to(dtypes[1])
+        return out if x.dim() == 2 else out.reshape(*x.shape[:-1], self.out_features)
 
     @torch.no_grad()
     def calibrate(self, x: Tensor, generator: torch.Generator | None = None, *, layers: int = 1) -> None:
@@ -105,8 +109,8 @@ class FeedForward(Connections):
         self.reset_parameters(torch.Generator(self._first.device).manual_seed(seed))
 
     @abstractmethod
-    def _sums(self, rows: Tensor, matrices: list[Tensor]) -> Tensor:
-        """`F ⊙ x`: (batch, in_features) → (batch, out_features)."""
+    def _sums(self, rows: Tensor, matrices: list[Tensor], bias: Tensor | None) -> Tensor:
+        """`F ⊙ x + b`: (batch, in_features) → (batch, out_features)."""
 
     def extra_repr(self) -> str:
         scale = ", scale=True" if self.scale is not None else ""
@@ -162,7 +166,7 @@ class Transfer(FeedForward):
             reduce=reduce,
         )
 
-    def _sums(self, rows: Tensor, matrices: list[Tensor]) -> Tensor:
+    def _sums(self, rows: Tensor, matrices: list[Tensor], bias: Tensor | None) -> Tensor:
         if self.reduce == "product":
-            return product(connection_values(self.function, rows, matrices))
-        return transfer(self.function, rows, matrices, self.backend)
+            return product(connection_values(self.function, rows, matrices), bias)
+        return transfer(self.function, rows, matrices, self.backend, bias=bias)

@@ -112,21 +112,19 @@ class Partial(FeedForward):
         whole = listed.new_full((self.out_features, self.in_features), torch.nan)
         return whole.index_put((self.outputs.long(), self.inputs.long()), listed)
 
-    def _sums(self, rows: Tensor, matrices: list[Tensor]) -> Tensor:
+    def _sums(self, rows: Tensor, matrices: list[Tensor], bias: Tensor | None) -> Tensor:
         if self.reduce == "product":  # a connection that does not exist is a factor of 1
             self.check()
             factors = listed_values(self.function, rows, matrices, self.inputs)
             ones = rows.new_ones(len(rows), self.in_features, self.out_features)
-            places = (
-                torch.arange(len(rows), device=rows.device)[:, None],
-                self.inputs.long(),
-                self.outputs.long(),
-            )
-            return product(ones.index_put(places, factors))
+            samples = torch.arange(len(rows), device=rows.device)[:, None]
+            places = (samples, self.inputs.long(), self.outputs.long())
+            return product(ones.index_put(places, factors), bias)
         if is_traced():
             places = (self.inputs, self.outputs.long())  # ONNX scatters by int64 only
-            return traced_transfer(self.function, rows, matrices, *places, self.out_features)
-        return transfer(self.function, rows, matrices, self.backend, Lists(self.inputs, self.check()))
+            out = traced_transfer(self.function, rows, matrices, *places, self.out_features)
+            return out if bias is None else out + bias
+        return transfer(self.function, rows, matrices, self.backend, Lists(self.inputs, self.check()), bias)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, connections={len(self.inputs)}"

@@ -64,11 +64,11 @@ class Product(torch.autograd.Function):
         return grads[0][..., None, :] * products_of_others(factors)
 
 
-def product(factors: Tensor) -> Tensor:
-    """The product over the inputs: (batch, in, out) → (batch, out)."""
-    if is_traced():  # torch's own: the compiler and exporters know it
-        return factors.prod(-2)
-    return cast("Tensor", Product.apply(factors))
+def product(factors: Tensor, bias: Tensor | None) -> Tensor:
+    """The product over the inputs, plus the bias: (batch, in, out) → (batch, out)."""
+    # In traced code torch's own product: the compiler and exporters know it.
+    out = factors.prod(-2) if is_traced() else cast("Tensor", Product.apply(factors))
+    return out if bias is None else out + bias
 
 
 def near_one(function: Function, x: Tensor, parameters: dict[str, Tensor], others: dict[str, Tensor]) -> None:

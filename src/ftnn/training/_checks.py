@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import math
-import reprlib
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any
 
+from ftnn._printable import quoted as quoted
 from ftnn.errors import FtnnError
 
 MOST_LAYERS, MOST_UNITS = 10_000, 1_000_000
 """Limits for a network whose sizes come from the command line or a file."""
-
-_short = reprlib.Repr()
-_short.maxother = _short.maxstring = 80
-
-
-def quoted(value: Any) -> str:
-    """A value as quoted in an error message: short, and on one line."""
-    return " ".join(_short.repr(value).split())
 
 
 def whole(name: str, value: Any, *, least: int) -> int:

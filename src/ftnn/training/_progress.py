@@ -1,11 +1,13 @@
-"""Showing a person how training goes: bars on a terminal, plain lines elsewhere, or nothing."""
+"""Showing a person how training goes: a bar on a terminal, plain lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import nullcontext
 from typing import IO, Any, Protocol
 
+from ftnn._times import left, times
 from ftnn.errors import FtnnError
 from ftnn.training._checks import quoted
 from ftnn.training._history import Epoch, StageName
@@ -58,62 +60,92 @@ def _results(epoch: Epoch) -> str:
 
 
 class Lines(Silent):
-    """Prints a line for each epoch."""
+    """Prints a line for each epoch, or now and then.
 
-    def __init__(self, stream: IO[str] | None = None):
+    **Arguments:**
+
+    - `stream`: standard error by default.
+    - `every`: the least number of seconds between two lines; the last epoch has a line in any case.
+    - `total_epochs`: of the whole run, for the remaining time; None: it is not shown.
+    """
+
+    def __init__(self, stream: IO[str] | None = None, every: float = 0.0, total_epochs: int | None = None):
         self._stream = stream if stream is not None else sys.stderr
+        self._every, self._total = every, total_epochs
+        self._start = time.monotonic()
+        self._printed: float | None = None
+        self._done = 0
+        self._held_back: Epoch | None = None
+
+    def __exit__(self, *error: object) -> None:
+        if self._held_back is not None:
+            self._print(self._held_back)
 
     def end(self, epoch: Epoch) -> None:
-        title = _title(epoch.stage, epoch.layer)
-        print(
-            f"{title}, epoch {epoch.epoch}: {_results(epoch)}, {epoch.seconds:.1f} s",
-            file=self._stream,
-            flush=True,
-        )
+        self._done += 1
+        if self._printed is not None and time.monotonic() < self._printed + self._every:
+            self._held_back = epoch
+        else:
+            self._print(epoch)
+
+    def _print(self, epoch: Epoch) -> None:
+        title, self._held_back, self._printed = _title(epoch.stage, epoch.layer), None, time.monotonic()
+        took = f"{epoch.seconds:.1f} s"
+        if self._total:
+            elapsed, done = time.monotonic() - self._start, min(1.0, self._done / self._total)
+            took = times(elapsed, left(elapsed, done))
+        print(f"{title}, epoch {epoch.epoch}: {_results(epoch)}, {took}", file=self._stream, flush=True)
 
 
 class Bars(Silent):
-    """Shows two progress bars, for this epoch and the whole run, with loss, accuracy and remaining time."""
+    """Shows a progress bar with elapsed and remaining time, and below it loss and accuracy."""
 
     def __init__(self, total_epochs: int):
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from ftnn._bars import Bar  # here because Rich takes a while to load
 
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-            console=Console(stderr=True),
-        )
-        self._all = self._progress.add_task("all epochs", total=total_epochs, note="")
-        self._epoch = self._progress.add_task("", total=1, note="")
+        self._bar, self._total = Bar(), max(total_epochs, 1)
+        self._done = self._steps_done = 0
+        self._steps = 1
+        self._latest = ""
 
     def __enter__(self) -> Bars:
-        self._progress.start()
+        self._bar.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._progress.stop()
+        if error[0] is None:
+            self._bar.show(1.0)  # a stage may end early
+        self._bar.text = self._latest
+        self._bar.stop()
 
     def begin(self, stage: StageName, layer: int, epoch: int, epochs: int, steps: int) -> None:
-        title = f"{_title(stage, layer)}, epoch {epoch}/{epochs}"
-        self._progress.reset(self._epoch, total=steps, description=title)
+        self._steps, self._steps_done = max(steps, 1), 0
+        self._bar.show(self._share, f"{_title(stage, layer)}, epoch {epoch}/{epochs}")
 
     def advance(self, steps: int, loss: float) -> None:
-        self._progress.update(self._epoch, advance=steps, note=f"loss {loss:.4f}")
+        self._steps_done += steps
+        self._bar.text = f"loss {loss:.4f}" + (f"; last epoch: {self._latest}" if self._latest else "")
+        self._bar.show(self._share)
 
     def end(self, epoch: Epoch) -> None:
-        self._progress.update(self._all, advance=1, note=_results(epoch))
+        self._done, self._steps_done, self._latest = self._done + 1, 0, _results(epoch)
+        self._bar.show(self._share)
+
+    @property
+    def _share(self) -> float:
+        return min(1.0, (self._done + min(1.0, self._steps_done / self._steps)) / self._total)
+
+
+SECONDS_BETWEEN = 5.0
+"""The least time between two lines outside of a terminal."""
 
 
 def reporter(progress: bool | Reporter | None, total_epochs: int) -> Any:
-    """A reporter, as a context manager. True: bars on a terminal, lines elsewhere."""
+    """A reporter, as a context manager. True: a bar on a terminal, a line now and then elsewhere."""
     if progress is None or progress is False:
         return Silent()
     if progress is True:
-        return Bars(total_epochs) if sys.stderr.isatty() else Lines()
+        return Bars(total_epochs) if sys.stderr.isatty() else Lines(None, SECONDS_BETWEEN, total_epochs)
     if not all(callable(getattr(progress, name, None)) for name in ("begin", "advance", "end")):
         raise FtnnError(
             f"progress={quoted(progress)} must be True, False, or an object like ftnn.training.Lines"

@@ -36,9 +36,11 @@ def fit_sequence(
     engine: EngineName = "auto",
     loss: Loss | None = None,
     done: int = 0,
+    keep_state: bool = False,
+    state: torch.Tensor | None = None,
     callbacks: Sequence[Callable[[Pass, MemoryNetwork], bool | None]] = (),
 ) -> SequenceHistory:
-    """Train on a sequence in repeated passes, each from an empty memory.
+    """Train on a sequence in repeated passes.
 
     **Arguments:**
 
@@ -52,7 +54,10 @@ def fit_sequence(
         the window.
     - `clip`: the largest allowed size of each parameter's gradient summed over a window.
     - `engine`: `"compiled"` (window 1), `"torch"`, or `"auto"`.
-    - `done`: the number of passes already done, to continue an earlier training: each pass starts afresh.
+    - `done`: the number of passes already done, to continue an earlier training.
+    - `keep_state`: whether each pass starts from the memory that the last one left, instead of an empty one.
+    - `state`: the memory of the first pass, (1, out, in); by default, it is empty. With `keep_state`, it is
+        updated in place, before callbacks are called and at the end.
     - `callbacks`: called after each pass with its record and the network; True ends the training.
     """
     window, epochs = whole("window", window, least=1), whole("epochs", epochs, least=0)
@@ -66,12 +71,13 @@ def fit_sequence(
                 f'engine="compiled" trains pair by pair, not with window={window}; use engine="torch"'
             )
         name = "torch"
+    cells = _cells(net, state)
     run = (_CompiledPasses if name == "compiled" else _TorchPasses)(net, problem, settings, window)
     history = SequenceHistory(engine=name)
     for epoch in range(done + 1, epochs + 1):
         before = run.snapshot()
         start = time.perf_counter()
-        steps = run.once()
+        steps, after = run.once(cells if keep_state or epoch == done + 1 else net.memory.reset(1))
         if not steps.finite or not all(np.isfinite(array).all() for array in run.snapshot()):
             run.restore(before)
             quantity = "a parameter" if steps.finite else "the loss"
@@ -81,6 +87,8 @@ def fit_sequence(
         accuracy = 100 * steps.right / len(problem.x) if problem.is_classification else None
         record = Pass(epoch, float(steps.losses.mean()), accuracy, time.perf_counter() - start)
         history.passes.append(record)
+        if keep_state:
+            cells.copy_(after)
         if callbacks:
             run.write_back()
             stops = [callback(record, net) for callback in callbacks]  # call all of them
@@ -88,6 +96,19 @@ def fit_sequence(
                 break
     run.write_back()
     return history
+
+
+def _cells(net: MemoryNetwork, state: Any) -> torch.Tensor:
+    """The memory of the first pass; the user's own tensor, if there is one."""
+    empty = net.memory.reset(1)
+    if state is None:
+        return empty
+    if not isinstance(state, torch.Tensor) or state.shape != empty.shape or state.dtype != empty.dtype:
+        given = f"{state.dtype} {tuple(state.shape)}" if isinstance(state, torch.Tensor) else f"{state!r:.60}"
+        raise FtnnError(
+            f"state is {given}; expected a tensor (1, out, in): {empty.dtype} {tuple(empty.shape)}"
+        )
+    return state
 
 
 class _CompiledPasses:
@@ -101,11 +122,13 @@ class _CompiledPasses:
         for compiled, layer in zip(self._network.layers, self._layers, strict=True):
             layer.load(compiled)
 
-    def once(self) -> Steps:
+    def once(self, cells: torch.Tensor) -> tuple[Steps, torch.Tensor]:
         problem, settings = self._problem, self._settings
-        return self._network.train_sequence(
-            self._sequence, problem.targets, rate=settings.rate, clip=settings.clip
+        self._network.cells[...] = cells[0].T.cpu().numpy()
+        steps = self._network.train_sequence(
+            self._sequence, problem.targets, rate=settings.rate, clip=settings.clip, keep_state=True
         )
+        return steps, torch.from_numpy(self._network.cells.T[None].copy())
 
     def _arrays(self) -> list[Array]:
         return [array for layer in self._network.layers for _, array in layer.arrays()]
@@ -133,9 +156,9 @@ class _TorchPasses:
         self._y = torch.from_numpy(problem.y).to(device)
         self._parameters = [p for p in net.parameters() if p.requires_grad]
 
-    def once(self) -> Steps:
+    def once(self, cells: torch.Tensor) -> tuple[Steps, torch.Tensor]:
         net, clip, rate = self._net, self._settings.clip, self._settings.rate
-        state = net.memory.reset(1)
+        state = cells
         losses: list[float] = []
         right = 0
         for first in range(0, len(self._x), self._window):
@@ -146,12 +169,12 @@ class _TorchPasses:
             right += window_right
             losses += window_losses.tolist()
             if not np.isfinite(losses).all():
-                return TorchSteps(np.array(losses), right, False)
+                return TorchSteps(np.array(losses), right, False), state.detach()
             gradients = clipped(torch.autograd.grad(window_losses.sum(), self._parameters), clip)
             with torch.no_grad():
                 for parameter, gradient in zip(self._parameters, gradients, strict=True):
                     parameter.sub_(gradient, alpha=rate / len(y))
-        return TorchSteps(np.array(losses), right, True)
+        return TorchSteps(np.array(losses), right, True), state.detach()
 
     def snapshot(self) -> list[Array]:
         return [p.detach().cpu().numpy().copy() for p in self._parameters]

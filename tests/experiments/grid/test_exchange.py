@@ -17,7 +17,7 @@ from ftnn.experiments.grid.rows import ORIGIN
 from ftnn.experiments.paper import pi
 from ftnn.experiments.paper.conic.cells import conic_cells, run_conic
 from ftnn.experiments.paper.mnist.cells import FineTuning
-from ftnn.experiments.paper.mnist.tables import COLUMNS, SETTING_COLUMNS
+from ftnn.experiments.paper.mnist.tables import COLUMNS, OTHER_COLUMNS
 from ftnn.experiments.report import collect, markdown, page
 from ftnn.training import Pass
 from tests.experiments.quick import cell, digests, import_file, run_inline
@@ -29,7 +29,7 @@ CELLS = [
     Cell("F03", "relu", 1, 0),
     Cell("p*tan(q*x + r) where q in [-10, 10]", "relu", 1, 0),
 ]
-OTHER = replace(CELLS[0], data="mnist:50000", epochs=(3, 4), width=8, batch_size=2)
+OTHER = replace(CELLS[0], data="mnist", epochs=(3, 4), width=8, batch_size=2)
 CURVE = PiCell(128, 200)
 
 
@@ -43,7 +43,20 @@ def store(tmp_path: Path) -> Store:
         store.record(
             task,
             Outcome(
-                task.key, (), failed, None, 0.1, {}, 90.25 + number, 91.5 + number, f"{number:064x}", 12.34
+                *(
+                    task.key,
+                    (),
+                    failed,
+                    None,
+                    0.1,
+                    {},
+                    90.25 + number,
+                    91.5 + number,
+                    f"{number:064x}",
+                    12.34,
+                ),
+                validation_accuracy=92.25 + number,
+                lwt_validation_accuracy=89.75 + number,
             ),
             {"ftnn": "1", "cpu": "some-cpu"},
         )
@@ -83,6 +96,9 @@ class TestCsv:
             "seconds": "12.3",
             "failed": "",
             "digest": "0" * 64,
+            "lwt_validation_accuracy": "89.75",
+            "validation_accuracy": "92.25",
+            "data": "mnist:50000",
             "results": str(FineTuning.results),
             "cpu": "some-cpu",
         }
@@ -113,38 +129,65 @@ class TestCsv:
     def test_csv_of_other_settings_lists_the_settings(self, store: Store, tmp_path: Path) -> None:
         assert export(store, tmp_path / "o.csv", "other") == (1, 0)
         (line,) = read(tmp_path / "o.csv")
-        assert tuple(line) == (*COLUMNS, *SETTING_COLUMNS, *ORIGIN)
-        assert [line[name] for name in ("function", *SETTING_COLUMNS)] == [
-            "F12",
-            "mnist:50000",
-            "3",
-            "4",
-            "8",
-            "2",
-        ]
+        assert tuple(line) == (*OTHER_COLUMNS, *ORIGIN)
+        settings = [line[name] for name in ("function", "data", *OTHER_COLUMNS[len(COLUMNS) :])]
+        assert settings == ["F12", "mnist", "3", "4", "8", "2"]
 
     def test_csv_with_an_invalid_setting_imports_nothing(self, store: Store, tmp_path: Path) -> None:
         path = tmp_path / "o.csv"
         export(store, path, "other")
-        path.write_text(path.read_text().replace("mnist:50000", "cifar"))
+        path.write_text(path.read_text().replace(",mnist,", ",cifar,"))
         with Store(tmp_path / "b.sqlite") as other:
             with pytest.raises(DataError, match="line 2: unknown data 'cifar'"):
                 import_file(other, path)
             assert other.rows() == []
 
-    def test_csv_of_pi_has_a_line_for_each_epoch(self, store: Store, tmp_path: Path) -> None:
-        assert export(store, tmp_path / "p.csv", "pi") == (5000, 1)
-        rows_read = read(tmp_path / "p.csv")
-        assert tuple(rows_read[0]) == (*pi.COLUMNS, *ORIGIN)
-        assert rows_read[2] == {
+    def test_csv_of_pi_has_a_line_for_each_curve(self, store: Store, tmp_path: Path) -> None:
+        assert export(store, tmp_path / "p.csv", "pi") == (1, 1)
+        (line,) = read(tmp_path / "p.csv")
+        assert tuple(line) == (*pi.COLUMNS, *ORIGIN)
+        right = line.pop("right").split(" ")
+        assert (len(right), right[:8]) == (5000, ["20", "40", "60", "80", "100", "120", "0", "20"])
+        assert line == {
             "hidden": "128",
             "pairs": "200",
+            "state": "reset",
             "seed": "0",
-            "epoch": "3",
-            "accuracy": "30.00",
+            "seconds": "5.0",
+            "failed": "",
+            "digest": "f" * 64,
             "results": str(pi.PiTask.results),
             "cpu": "",
         }
+
+    def test_csv_of_pi_keeps_both_states(self, store: Store, tmp_path: Path) -> None:
+        task = replace(CURVE, keep_state=True).task()
+        passes = (Pass(1, 1.0, 12.5, 0.1),) * 5000
+        store.record(task, Outcome(task.key, passes, None, None, 0.1, {}, None, 12.5, "e" * 64, 5.0), {})
+        export(store, tmp_path / "p.csv", "pi")
+        with Store(tmp_path / "b.sqlite") as other:
+            assert import_file(other, tmp_path / "p.csv") == (2, 2)
+            by_state = {row.task.cell.state: row for row in other.rows()}
+            assert {state: row.ft_accuracy for state, row in by_state.items()} == {
+                "carried": 12.5,
+                "reset": 20.0,
+            }
+            assert by_state["carried"].key == task.key
+
+    def test_csv_of_pi_with_invalid_counts_imports_nothing(self, store: Store, tmp_path: Path) -> None:
+        path = tmp_path / "p.csv"
+        export(store, path, "pi")
+        for old, new, message in (
+            ("20 40 60", "20 -40 60", "expected whole numbers"),
+            ("20 40 60", "20 400 60", "accuracy is 200.0; expected"),
+            (",reset,", ",kept,", "unknown state 'kept'; expected reset or carried"),
+        ):
+            (tmp_path / "q.csv").write_text(path.read_text().replace(old, new, 1))
+            with (
+                Store(tmp_path / "b.sqlite") as other,
+                pytest.raises(DataError, match=message),
+            ):
+                import_file(other, tmp_path / "q.csv")
 
     @pytest.mark.parametrize("what", ["mnist", "custom", "other", "pi"])
     def test_imported_cells_are_not_run_again(self, store: Store, tmp_path: Path, what: str) -> None:
@@ -169,7 +212,7 @@ class TestCsv:
             (("91.50", ""), "must have a reason in failed"),
             (("-3", "minus three"), "minus three"),
             (("0" * 64, "00"), "expected a SHA-256 digest"),
-            (("some-cpu", "some-cpu,"), "line 2: 13 fields in 12 columns"),
+            (("some-cpu", "some-cpu,"), "line 2: 16 fields in 15 columns"),
             ((f"{FineTuning.results},some", "99,some"), "results is 99; expected a version from 1 to"),
             ((f"{FineTuning.results},some", "new,some"), "results is 'new'; expected a whole number"),
             (("gamma", "rate"), "has the columns hidden_layers, function, activation, rate"),
@@ -188,10 +231,8 @@ class TestCsv:
             assert other.rows() == []
 
     def test_csv_of_pi_with_a_missing_epoch_imports_nothing(self, store: Store, tmp_path: Path) -> None:
-        path = tmp_path / "p.csv"
-        export(store, path, "pi")
-        lines = path.read_text().splitlines(keepends=True)
-        path.write_text("".join([*lines[:7], *lines[8:]]))
+        """In the format of version 0.1: a line for each epoch."""
+        path = older_pi(tmp_path, [1, 2, 3, 4, 5, 6, 8])
         with (
             Store(tmp_path / "b.sqlite") as other,
             pytest.raises(DataError, match="epoch is 8; expected 7"),
@@ -199,7 +240,21 @@ class TestCsv:
             import_file(other, path)
 
 
+def older_pi(folder: Path, epochs: list[int]) -> Path:
+    lines = [",".join(pi.OLDER), *(f"128,200,0,{epoch},{epoch % 7 * 10.0:.2f}" for epoch in epochs)]
+    (folder / "p.csv").write_text("\n".join(lines))
+    return folder / "p.csv"
+
+
 class TestVersionsOfResults:
+    def test_curves_of_0_1_had_a_line_for_each_epoch_and_an_empty_memory(self, tmp_path: Path) -> None:
+        path = older_pi(tmp_path, list(range(1, 5001)))
+        with Store(tmp_path / "b.sqlite") as other:
+            assert import_file(other, path) == (1, 1)
+            (row,) = other.rows()
+            assert (row.task, row.ft_accuracy) == (CURVE.task().at(1), 20.0)
+            assert len(other.epochs(row.key)) == 5000
+
     """Each row keeps the version of its results, through files and next to newer rows."""
 
     @pytest.mark.parametrize("what", ["mnist", "custom", "other", "pi"])
@@ -253,9 +308,8 @@ class TestVersionsOfResults:
     def test_a_curve_may_have_two_versions_in_one_file(self, store: Store, tmp_path: Path) -> None:
         path = tmp_path / "p.csv"
         export(store, path, "pi")
-        header, *lines = path.read_text().splitlines()
-        older = [line.removesuffix("2,") + "1,old-cpu" for line in lines]
-        path.write_text("\n".join([header, *older, *lines]))
+        header, line = path.read_text().splitlines()
+        path.write_text("\n".join([header, line.removesuffix("2,") + "1,old-cpu", line]))
         with Store(tmp_path / "b.sqlite") as other:
             assert import_file(other, path) == (2, 2)
             assert [row.task.version for row in other.rows()] == [2]
@@ -340,7 +394,7 @@ def test_unknown_file_types_and_tables_are_refused(store: Store, tmp_path: Path)
         export(store, tmp_path / "a.txt")
     with pytest.raises(FtnnError, match=r"must end in .csv or .parquet"):
         import_file(store, tmp_path / "a.txt")
-    with pytest.raises(FtnnError, match="expected one of mnist, custom, other, direct, pi"):
+    with pytest.raises(FtnnError, match="mnist, custom, other, direct"):
         export(store, tmp_path / "a.csv", "all")
 
 

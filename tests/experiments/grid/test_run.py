@@ -14,7 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from ftnn.data import mnist
 from ftnn.errors import FtnnError
 from ftnn.experiments import Cell, LocalExecutor, PiCell, Store, run
 from ftnn.experiments.grid.jobs import Broken, Checkpoint, Event, Job, Lost, Outcome, Predecessor, Progress
@@ -64,6 +66,28 @@ class TestChains:
         for each in cells:
             (row,) = store.rows([each.task().key])
             assert (row.digest, row.lwt_accuracy, row.ft_accuracy, row.failed) == by_fit(each)
+
+    def test_both_stages_have_an_accuracy_on_validation_images(self, store: Store) -> None:
+        """On training images from the 50,000th on, which no stage has seen."""
+        trained = cell("F12", layers=2, gamma=-1, epochs=(3, 3), width=16, data="mnist:1000")
+        run_inline([trained], store)
+        (row,) = store.rows([trained.task().key])
+        (before,) = store.rows([Layerwise(trained).key])
+        data = mnist()
+        x, y = torch.from_numpy(data.train_images[50_000:50_200]), data.train_labels[50_000:50_200]
+        expected: list[float] = []
+        for epochs in ((3, 0), (3, 3)):
+            net, problem = network_of(trained), problem_of(trained.data)
+            fit(net, problem.x, problem.y, gamma=-1, epochs=epochs, batch_size=16)
+            expected.append(100 * (net(x).argmax(1).numpy() == y).mean())
+        assert [before.validation_accuracy, row.validation_accuracy] == pytest.approx(expected)
+        assert row.lwt_validation_accuracy == before.validation_accuracy
+        assert expected[0] != expected[1]
+
+    def test_a_network_that_saw_all_images_has_no_validation_accuracy(self, store: Store) -> None:
+        seen = cell(data="mnist", epochs=(0, 0))
+        run_inline([seen], store)
+        assert {row.validation_accuracy for row in store.rows()} == {None}
 
     def test_finished_stages_are_not_run_again(self, store: Store) -> None:
         run_inline([cell(layers=2)], store)
@@ -121,10 +145,11 @@ class TestCheckpoints:
             assert [e.loss for e in again.epochs] == [e.loss for e in store.epochs(task.key)]
             assert (again.lwt_accuracy, again.ft_accuracy) == (row.lwt_accuracy, row.ft_accuracy)
 
+    @pytest.mark.parametrize("keep_state", [False, True])
     def test_a_curve_of_pi_resumed_at_any_epoch_gives_the_same_result(
-        self, store: Store, monkeypatch: pytest.MonkeyPatch
+        self, store: Store, monkeypatch: pytest.MonkeyPatch, keep_state: bool
     ) -> None:
-        task = PiCell(8, 12, epochs=9).task()
+        task = PiCell(8, 13, epochs=9, keep_state=keep_state).task()
         whole = Job(task).run(lambda _: None)
         assert len(whole.epochs) == 9
         for progress in self.checkpoints(Job(task), monkeypatch):

@@ -104,18 +104,29 @@ class TestClaims:
 
 
 class TestVersions:
-    def test_a_store_of_version_1_gets_the_new_column(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("version", "missing"),
+        [(1, ["validation_accuracy", "lwt_validation_accuracy"]), (2, ["lwt_validation_accuracy"])],
+    )
+    def test_an_older_store_gets_the_new_columns(
+        self, tmp_path: Path, version: int, missing: list[str]
+    ) -> None:
         path = tmp_path / "a.sqlite"
         with Store(path) as store:
             store.record(TASK, outcome(), {"ftnn": "1"})
         with sqlite3.connect(path) as other:
-            other.execute("ALTER TABLE stages DROP COLUMN validation_accuracy")
-            other.execute("PRAGMA user_version = 1")
+            for name in missing:
+                other.execute(f"ALTER TABLE stages DROP COLUMN {name}")
+            other.execute(f"PRAGMA user_version = {version}")
         other.close()
         task = cell("F12").task()
         with Store(path) as store:
-            store.record(task, replace(outcome(), key=task.key, validation_accuracy=70.0), {"ftnn": "1"})
-            assert {row.task: row.validation_accuracy for row in store.rows()} == {TASK: None, task: 70.0}
+            new = replace(outcome(), key=task.key, validation_accuracy=70.0, lwt_validation_accuracy=60.0)
+            store.record(task, new, {"ftnn": "1"})
+            validation = {
+                row.task: (row.lwt_validation_accuracy, row.validation_accuracy) for row in store.rows()
+            }
+            assert validation == {TASK: (None, None), task: (60.0, 70.0)}
         Store(path).close()  # not upgraded twice
 
 

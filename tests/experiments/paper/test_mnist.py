@@ -15,18 +15,19 @@ from ftnn.experiments.paper.mnist.functions import FUNCTIONS, function_of, with_
 from ftnn.formula import catalogue
 
 CELL = Cell("F12", "tanh", 5, -3)
+ALL_IMAGES = replace(CELL, data="mnist")
 
 
 class TestKeys:
     def test_keys_change_only_with_the_version_of_results(self) -> None:
         """Stores find results by these keys."""
         assert (KINDS["lwt"].results, KINDS["ft"].results) == (3, 4)
-        assert CELL.task().key == "3fe6faaf8d8d4b9a12f03defe658b4a1"
-        assert Layerwise(CELL).key == "15d5c3eead3e54bf8a97128b08162e0e"
+        assert ALL_IMAGES.task().key == "3fe6faaf8d8d4b9a12f03defe658b4a1"
+        assert Layerwise(ALL_IMAGES).key == "15d5c3eead3e54bf8a97128b08162e0e"
 
     def test_keys_of_earlier_versions_of_results_stay(self) -> None:
-        assert CELL.task().at(3).key == "ce463aad3f19ed3ef908445a13be1406"
-        assert Layerwise(CELL).at(2).key == "38812d2becef721030b2db6894c3b1d9"
+        assert ALL_IMAGES.task().at(3).key == "ce463aad3f19ed3ef908445a13be1406"
+        assert Layerwise(ALL_IMAGES).at(2).key == "38812d2becef721030b2db6894c3b1d9"
 
     @pytest.mark.parametrize(
         "other",
@@ -37,6 +38,7 @@ class TestKeys:
             {"gamma": -4},
             {"seed": 1},
             {"data": "mnist:100"},
+            {"data": "mnist"},
             {"epochs": (15, 14)},
             {"width": 64},
             {"batch_size": 8},
@@ -129,6 +131,15 @@ class TestGrids:
         }
         assert {cell.function for cell in cells} == {name}
 
+    def test_cells_are_in_the_order_of_chains(self) -> None:
+        """All depths of a chain, then the next: an interrupted run leaves whole chains."""
+        cells = mnist_cells([1, 5, 10], ["F03", "F12"], ["relu"], "all")
+        chains = [(cell.function, cell.gamma) for cell in cells]
+        assert chains == [
+            (name, gamma) for name in ("F03", "F12") for gamma in range(0, -6, -1) for _ in "abc"
+        ]
+        assert [cell.hidden_layers for cell in cells] == [1, 5, 10] * 12
+
     def test_duplicate_values_count_once(self) -> None:
         assert mnist_cells([1, 1], ["F03", "F03"], ["relu"], [0, 0.0], [0, 0]) == [Cell("F03", "relu", 1, 0)]
 
@@ -159,10 +170,23 @@ def test_only_the_papers_settings_match_the_paper() -> None:
     assert replace(CELL, function="p*tan(x)", seed=9).matches_paper
     assert not replace(CELL, width=64).matches_paper
     assert not replace(CELL, data="mnist:100").matches_paper
+    assert not ALL_IMAGES.matches_paper
 
 
-@pytest.mark.parametrize(("data", "count"), [("mnist", None), ("mnist:100", 100)])
-def test_the_number_of_images_is_part_of_the_data_name(data: str, count: int | None) -> None:
+def test_the_paper_may_have_used_all_images() -> None:
+    assert CELL.is_comparable
+    assert ALL_IMAGES.is_comparable
+    assert not replace(CELL, data="mnist:100").is_comparable
+    assert not replace(ALL_IMAGES, width=64).is_comparable
+    assert ALL_IMAGES.setting == "60,000 images"
+
+
+def test_all_images_have_one_name() -> None:
+    assert replace(CELL, data="mnist:60000") == ALL_IMAGES
+
+
+@pytest.mark.parametrize(("data", "count"), [("mnist", 60_000), ("mnist:100", 100)])
+def test_the_number_of_images_is_part_of_the_data_name(data: str, count: int) -> None:
     assert images(data) == count
 
 

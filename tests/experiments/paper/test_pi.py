@@ -20,6 +20,15 @@ def test_the_key_changes_only_with_the_version_of_results() -> None:
     assert task.at(1).key == "5b60a4a850b9b7156f341370d1bbbc48"
 
 
+def test_both_states_match_the_paper_which_does_not_say() -> None:
+    cells = pi_cells(states=["carried", "reset"])
+    assert len(cells) == 24
+    assert all(cell.matches_paper for cell in cells)
+    assert len({cell.task().key for cell in cells}) == 24
+    with pytest.raises(FtnnError, match="unknown state 'kept'; expected reset or carried"):
+        pi_cells(states=["kept"])
+
+
 @pytest.mark.parametrize("wrong", [{"hidden": 0}, {"pairs": 0}, {"epochs": 0}, {"seed": -1}, {"gamma": None}])
 def test_invalid_values_are_quoted(wrong: dict[str, object]) -> None:
     ((name, value),) = wrong.items()

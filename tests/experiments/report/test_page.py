@@ -177,7 +177,9 @@ def test_the_papers_claims_are_recounted_in_its_tables(store: Store):
     # The paper says 14 better: it includes F07-tanh, which has 97.79 at both depths.
     assert counts[3] == ("13 better, 38 worse, 1 equal", False, None)
     assert counts[4] == ("12 better, 36 worse, 1 equal", True, None)
-    assert [text for text, _, _ in counts[9:]] == ["only a figure"] * 4
+    # "Always", of tanh at 5 layers, has exceptions; at 1 layer, the paper only says that it is similar.
+    assert [holds for _, holds, _ in counts[5:9]] == [True, False, True, True]
+    assert [text for text, _, _ in counts[9:]] == ["only a figure"] * 8
 
 
 def test_claims_are_judged_by_our_results_once_these_are_complete(tmp_path: Path):
@@ -191,7 +193,40 @@ def test_claims_are_judged_by_our_results_once_these_are_complete(tmp_path: Path
     ]
     assert all(claim.ours.holds is not None for claim in claims[3:9])
     # The curves end after 600 epochs, so claims about later epochs are unknown.
-    assert [claim.ours.holds for claim in claims[9:]] == [None, None, True, True]
+    assert [claim.ours.holds for claim in claims[9:]] == [None, None, True, True, None, None, None, None]
+
+
+def test_a_model_has_failed_only_if_it_failed_at_every_rate(store: Store):
+    for gamma in range(-5, 1):
+        stored.cell(store, "F11", "relu", 1, float(gamma), ft=None, failed="no")
+        trained = gamma == -4
+        stored.cell(
+            store,
+            "F12",
+            "relu",
+            1,
+            float(gamma),
+            ft=90.0 if trained else None,
+            failed=None if trained else "no",
+        )
+    stored.cell(store, "F13", "relu", 1, -3.0, ft=None, failed="no")  # not run at all γ
+    assert collect(store).claims[0].ours == Count("1 of 2 run at all γ", None)
+
+
+def test_sentences_about_curves_are_judged_for_each_state_over_seeds(store: Store):
+    for seed, better in ((0, 60.0), (1, 61.0), (2, 50.0)):
+        for place, hidden in enumerate((128, 256, 512, 1024)):
+            stored.curve(
+                store, hidden, 800, [50.0 if place == 0 else better + place], seed=seed, keep_state=True
+            )
+    judged = {claim.says: claim.ours for claim in collect(store).claims}
+    says = "800D models have better accuracies with more hidden units (memory {})"
+    assert judged[says.format("carried")] == Count(
+        "best of the last 500: 50.0, 61.0, 62.0, 63.0; 50.0, 62.0, 63.0, 64.0; 50.0, 51.0, 52.0, 53.0 %; "
+        "holds with 3 of 3 seeds",
+        True,
+    )
+    assert judged[says.format("reset")].holds is None
 
 
 def test_best_rates_are_counted_early_but_judged_only_when_complete(store: Store):
@@ -200,7 +235,7 @@ def test_best_rates_are_counted_early_but_judged_only_when_complete(store: Store
         for gamma in range(-5, 1):
             ft = 90.0 - abs(gamma - best[activation])
             stored.cell(store, "F03", activation, 1, float(gamma), lwt=ft, ft=ft)
-    relu, _, tanh, _ = collect(store).claims[5:9]
+    *_, relu, tanh = collect(store).claims[5:9]
     assert relu.ours == tanh.ours == Count("1 of 1 smaller, 0 larger", None)
 
 

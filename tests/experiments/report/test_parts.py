@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from ftnn.experiments import Store
 from ftnn.experiments.paper.mnist.cells import Layerwise
 from ftnn.experiments.report import collect, page
 from ftnn.experiments.report.entries import reason_of
-from ftnn.experiments.report.pi import binned
+from ftnn.experiments.report.pi import binned, write_pi
 from ftnn.experiments.report.svg import Frame, path, round_ticks
 from ftnn.experiments.report.texts import seconds, signed
 from ftnn.formula import catalogue
@@ -54,14 +55,32 @@ def test_a_short_curve_is_not_binned():
 def test_curves_are_grouped_in_panels_by_pairs(store: Store):
     stored.curve(store, 256, 400, [10.0, 99.5, 98.0])
     stored.curve(store, 128, 200, [10.0, 20.0])
+    stored.curve(store, 128, 200, [10.0, 30.0], keep_state=True)
+    stored.curve(store, 128, 200, [10.0, 25.0], seed=1)  # listed, but not drawn
     report = collect(store)
     assert [(c.name, c.reached, c.best_of_last) for c in report.curves] == [
-        ("128H-200D", None, 20.0),
-        ("256H-400D", 2, 99.5),
+        ("128H-200D, carried", None, 30.0),
+        ("128H-200D, reset", None, 20.0),
+        ("128H-200D, reset, seed 1", None, 25.0),
+        ("256H-400D, reset", 2, 99.5),
     ]
     text = page(report)
-    assert text.count("Accuracy against epoch of") == 2
-    assert "<title>256H-400D</title>" in text
+    assert text.count("Accuracy against epoch of") == 3
+    assert "<title>256H-400D, reset</title>" in text
+    assert "<title>128H-200D, reset, seed 1</title>" not in text
+
+
+def test_all_curves_of_a_state_are_drawn_in_one_plot(store: Store, tmp_path: Path):
+    for hidden in (128, 256):
+        for pairs in (200, 400):
+            stored.curve(store, hidden, pairs, [10.0, 50.0, 90.0])
+    stored.curve(store, 128, 200, [20.0, 30.0], keep_state=True)
+    carried, reset = write_pi(collect(store).curves, tmp_path / "new")
+    assert (carried.name, reset.name) == ("pi-carried.svg", "pi-reset.svg")
+    root = ElementTree.fromstring(reset.read_text())
+    titles = [each.text for each in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert titles == [f"{h}H-{p}D, reset" for p in (200, 400) for h in (128, 256)]
+    assert {each.text for each in root.iter("{http://www.w3.org/2000/svg}text")} >= {"128H-200D", "256H-400D"}
 
 
 # --- other functions ---

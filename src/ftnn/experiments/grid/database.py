@@ -11,8 +11,9 @@ from typing import Any
 
 from ftnn.errors import FtnnError
 
-VERSION = 2
-"""Version 2 has `validation_accuracy`; stores of version 1 get it when they are opened."""
+_ADDED = ("validation_accuracy", "lwt_validation_accuracy")
+"""Columns that versions 2 and 3 added; older stores get them when they are opened."""
+VERSION = 1 + len(_ADDED)
 _APPLICATION_ID = 0x66746E6E  # "ftnn": SQLite keeps it in the file's header
 _PATIENCE = 20.0  # seconds to wait for another writer
 _SCHEMA = """
@@ -23,6 +24,7 @@ CREATE TABLE stages (
     lwt_accuracy REAL,
     ft_accuracy REAL,
     validation_accuracy REAL,
+    lwt_validation_accuracy REAL,
     loss REAL,
     failed TEXT,
     advice TEXT,
@@ -109,9 +111,10 @@ class Database:
 
     def _upgrade(self) -> None:
         with self.writing():
-            if self.execute("PRAGMA user_version").fetchone()[0] < VERSION:  # else another process was faster
-                self.execute("ALTER TABLE stages ADD COLUMN validation_accuracy REAL")
-                self.execute(f"PRAGMA user_version = {VERSION}")
+            version = self.execute("PRAGMA user_version").fetchone()[0]
+            for name in _ADDED[version - 1 :]:  # none if another process was faster
+                self.execute(f"ALTER TABLE stages ADD COLUMN {name} REAL")
+            self.execute(f"PRAGMA user_version = {VERSION}")
 
     def close(self) -> None:
         self._connection.close()

@@ -55,12 +55,12 @@ def export(
         count = len(rows)
     else:
         chosen = TABLES[table]
-        lines = [
-            (*values, *origin(row)) for row, values in chosen.lines(rows, lambda: intact(store.all_epochs()))
-        ]
+        found = list(chosen.lines(rows, lambda: intact(store.all_epochs())))
+        lines = [(*values, *origin(row)) for row, values in found]
         content, count = _csv((*chosen.columns, *ORIGIN), lines), len(lines)
         if chosen.paper_settings_only:
-            left_out = sum(not row.task.matches_paper for row in rows)
+            written = {row.key for row, _ in found}
+            left_out = sum(not row.task.matches_paper and row.key not in written for row in rows)
     _atomic.write_or_explain(path, content, FtnnError)
     return count, left_out
 
@@ -122,11 +122,14 @@ def _csv_lines(path: Path) -> tuple[Reader, list[Line]]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"cannot read {path}: {reason}") from error
-    readers = {table.columns: table.read for table in TABLES.values()}
+    tables = TABLES.values()
+    older = {columns: read for table in tables for columns, read in table.older.items()}
+    current = {table.columns: table.read for table in tables}
+    readers = older | current
     columns = tuple(header)
     table_columns = columns[: -len(ORIGIN)] if columns[-len(ORIGIN) :] == ORIGIN else columns  # or of 0.1
     if table_columns not in readers:
-        expected = "; or ".join(", ".join((*names, *ORIGIN)) for names in readers)
+        expected = "; or ".join(", ".join((*names, *ORIGIN)) for names in current)
         raise DataError(f"{path} has the columns {', '.join(header) or '(none)'}; expected {expected}")
     lines: list[Line] = []
     for number, values in enumerate(rows, 2):

@@ -21,6 +21,7 @@ class Predecessor:
     failed: str | None
     advice: str | None
     arrays: dict[str, Array]
+    validation_accuracy: float | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ class Outcome:
     """Processor time."""
     validation_accuracy: float | None = None
     """On held-out training samples; None if there are none."""
+    lwt_validation_accuracy: float | None = None
+    """The same before fine-tuning, if this is it."""
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from ftnn.experiments.grid.store import Store
 _PLAIN = tuple(
     field.name for field in fields(Row) if field.name not in ("key", "task", "versions", "finished")
 )
-_NEWER = ("validation_accuracy",)
-"""Columns that files of ftnn 0.1 do not have."""
+_NEWER = ("validation_accuracy", "lwt_validation_accuracy")
+"""Columns that older files do not have."""
 
 
 def write(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ftnn.errors import DataError, FormulaError, FtnnError
@@ -52,6 +52,8 @@ class Table:
     lines: Callable[[Iterable[Row], Callable[[], Epochs]], Iterator[tuple[Row, Sequence[Any]]]]
     """Makes its lines, each with its row, from a store's rows and a function that loads all epochs."""
     read: Reader
+    older: Mapping[tuple[str, ...], Reader] = field(default_factory=dict[tuple[str, ...], "Reader"])
+    """How to read older files, by their columns."""
     paper_settings_only: bool = True
     """Whether it leaves out stages whose settings differ from the paper's."""
 

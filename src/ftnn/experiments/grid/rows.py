@@ -32,6 +32,8 @@ class Row:
     lwt_accuracy: float | None
     ft_accuracy: float | None
     validation_accuracy: float | None
+    lwt_validation_accuracy: float | None
+    """On held-out training samples: after this stage and, if it is fine-tuning, before it."""
     loss: float | None
     failed: str | None
     advice: str | None
@@ -93,6 +95,7 @@ def imported(
     lwt_accuracy: float | None = None,
     ft_accuracy: float | None = None,
     validation_accuracy: float | None = None,
+    lwt_validation_accuracy: float | None = None,
     failed: str | None = None,
     cell_seconds: float | None = None,
     digest: str = "",
@@ -105,6 +108,7 @@ def imported(
         lwt_accuracy=lwt_accuracy,
         ft_accuracy=ft_accuracy,
         validation_accuracy=validation_accuracy,
+        lwt_validation_accuracy=lwt_validation_accuracy,
         loss=None,
         failed=failed,
         advice=None,
@@ -188,6 +192,7 @@ _ROW: dict[str, Check] = {
     "lwt_accuracy": checks.ACCURACY,
     "ft_accuracy": checks.ACCURACY,
     "validation_accuracy": checks.ACCURACY,
+    "lwt_validation_accuracy": checks.ACCURACY,
     "loss": or_null(checks.NUMBER),
     "failed": or_null(checks.TEXT),
     "advice": or_null(checks.TEXT),

@@ -157,7 +157,8 @@ class Store:
         if not rows or arrays is None:
             return None
         epochs = tuple(epoch for epoch in self.epochs(task.key) if isinstance(epoch, Epoch))
-        return Predecessor(epochs, rows[0].failed, rows[0].advice, arrays)
+        row = rows[0]
+        return Predecessor(epochs, row.failed, row.advice, arrays, row.validation_accuracy)
 
     # --- adding results ---
 

@@ -1,4 +1,4 @@
-"""Shows the progress of a grid: a live table on a terminal, lines elsewhere."""
+"""Shows the progress of a grid: a bar and a live table on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -11,40 +11,50 @@ from ftnn._printable import printable
 from ftnn.experiments.grid.jobs import Outcome, Progress
 from ftnn.experiments.grid.task import AnyTask
 
+SECONDS_BETWEEN = 30.0
+"""The least time between two lines about running stages, outside of a terminal."""
+
 
 class Watch:
-    """Prints finished stages and the remaining time on standard error; on a terminal, also running stages."""
+    """Prints finished stages and the remaining time on standard error, and how running stages go.
+
+    On a terminal, a bar shows elapsed and remaining time, and a table the running stages. Elsewhere, there is
+    a line about one of them now and then.
+    """
 
     def __init__(self) -> None:
         self._slots = 1
         self._total = self._done = 0
         self._unfinished: dict[str, AnyTask] = {}
+        self._effort = 0.0  # of all stages that this run has to do
         self._begun: dict[str, float] = {}
         self._latest: dict[str, tuple[AnyTask, Progress | None]] = {}
         # (seconds, effort) of finished stages by family; "" is the sum of all.
         self._spent: dict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
-        self._live: Any = None
+        self._printed = time.monotonic()
+        self._bar: Any = None
 
     def __enter__(self) -> Watch:
         if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.live import Live
+            from ftnn._bars import Bar
 
-            console = Console(stderr=True, highlight=False)
-            self._live = Live(console=console, refresh_per_second=4, get_renderable=self._table)
-            self._live.start()
+            self._bar = Bar("", self._table)
+            self._bar.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._latest.clear()
-        if self._live is not None:
-            self._live.stop()
+        if self._bar is not None:
+            self._show()
+            self._bar.stop()
 
     # --- events from the scheduler ---
 
     def begin(self, waiting: list[AnyTask], done: int, slots: int) -> None:
         self._slots, self._total, self._done = slots, len(waiting) + done, done
         self._unfinished = {task.key: task for task in waiting}
+        self._effort = self._effort_left()
+        self._show()
 
     def started(self, task: AnyTask) -> None:
         self._begun[task.key] = time.monotonic()
@@ -52,6 +62,9 @@ class Watch:
 
     def progress(self, task: AnyTask, progress: Progress) -> None:
         self._latest[task.key] = (task, progress)
+        if self._bar is None and time.monotonic() >= self._printed + SECONDS_BETWEEN:
+            self._print(f"{task}: epoch {progress.epoch} of {task.epochs}, loss {progress.loss:.4f}")
+        self._show()
 
     def finished(self, task: AnyTask, outcome: Outcome | None) -> None:
         self._done += 1
@@ -74,29 +87,58 @@ class Watch:
     # --- output ---
 
     def _print(self, line: str, *, counts: bool = True) -> None:
-        if self._live is not None:
-            self._live.console.print(printable(line), markup=False)
+        self._printed = time.monotonic()
+        if self._bar is not None:
+            self._bar.console.print(printable(line), markup=False)
+            self._show()
         else:
-            print(printable(line) + (f" ({self._counts})" if counts else ""), file=sys.stderr, flush=True)
+            left = self._left()
+            after = f" ({self._counts}{f', about {_time(left)} left' if left else ''})"
+            print(printable(line) + (after if counts else ""), file=sys.stderr, flush=True)
+
+    def _show(self) -> None:
+        """Bring the bar up to date."""
+        if self._bar is not None:
+            done = 1 - self._effort_left() / self._effort if self._effort else 1.0
+            self._bar.show(min(max(done, 0.0), 1.0), self._counts, self._left() or None)
 
     @property
     def _counts(self) -> str:
-        left = sum(map(self._seconds, self._unfinished.values())) / self._slots
-        return f"{self._done} of {self._total} stages" + (f", about {_time(left)} left" if left else "")
+        return f"{self._done} of {self._total} stages"
+
+    def _share(self, task: AnyTask) -> float:
+        """How much of a running stage is done, from 0 to 1."""
+        _, progress = self._latest.get(task.key, (task, None))
+        return 0.0 if progress is None or not task.epochs else min(1.0, progress.epoch / task.epochs)
+
+    def _effort_left(self) -> float:
+        return sum(task.effort * (1 - self._share(task)) for task in self._unfinished.values())
+
+    def _left(self) -> float:
+        """The estimated time until all is done; 0 if nothing is known yet."""
+        unfinished = self._unfinished.values()
+        return sum(self._seconds(task) * (1 - self._share(task)) for task in unfinished) / self._slots
 
     def _seconds(self, task: AnyTask) -> float:
-        """The estimated time of a task; 0 before any stage has finished."""
+        """The estimated time of a task, by finished stages, or else by running ones; 0 before either."""
         for family in (task.family, ""):
             seconds, effort = self._spent[family]
             if effort:
                 return task.effort * seconds / effort
-        return 0.0
+        now = time.monotonic()
+        running = [other for other, _ in self._latest.values() if self._share(other)]
+        effort = sum(other.effort * self._share(other) for other in running)
+        return (
+            task.effort * sum(now - self._begun[other.key] for other in running) / effort if effort else 0.0
+        )
 
     def _table(self) -> Any:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=None, pad_edge=False, title=self._counts, title_justify="left")
+        if not self._latest:
+            return Text("")
+        table = Table(box=None, pad_edge=False)
         for name in ("cell", "stage"):
             table.add_column(name, no_wrap=True)
         for name in ("epoch", "loss", "test %"):

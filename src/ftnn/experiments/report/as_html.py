@@ -40,7 +40,7 @@ def page(report: Report) -> str:
             ],
             formulas={name: catalogue[name].formula for name in FUNCTIONS},
             activations=ACTIVATION_NAMES,
-            panels=[(pairs, Markup(drawn)) for pairs, drawn in panels(report.curves)],
+            panels=[(caption, Markup(drawn)) for caption, drawn in panels(report.curves)],
             series={units: number % 6 for number, units in enumerate(hidden)},
             direct_rows=by_function,
             details=_details(report),
@@ -80,7 +80,10 @@ def _rate(rate: Rate) -> dict[str, Any]:
         "gamma": rate.gamma,
         "paper": None if paper is None else [paper.lwt_accuracy, paper.ft_accuracy],
         "runs": [
-            [run.seed, _short(run.lwt), _short(run.ft), _short(run.best), _short(run.seconds, 1), run.failed]
+            [
+                *(run.seed, _short(run.lwt), _short(run.ft), _short(run.best), _short(run.seconds, 1)),
+                *(run.failed, _short(run.validation)),
+            ]
             for run in rate.runs
         ],
     }

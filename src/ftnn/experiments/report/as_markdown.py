@@ -38,12 +38,17 @@ def markdown(report: Report) -> str:
 
 
 def _at(entry: Entry, gamma: float) -> str:
-    """Our accuracy at this γ, with the paper's in brackets."""
+    """Our accuracies at this γ after LWT/FT, with the paper's in brackets."""
     rate = next((rate for rate in entry.rates if rate.gamma == gamma), None)
     if rate is None or rate.first is None:
         return "·"
-    paper = "" if rate.paper is None else f" ({accuracy(rate.paper.ft_accuracy)})"
-    return result_of(rate.first) + paper
+    run, paper = rate.first, rate.paper
+    ours = _both(None, None) if run.failed else _both(run.lwt, run.ft)
+    return ours + ("" if paper is None else f" ({_both(paper.lwt_accuracy, paper.ft_accuracy)})")
+
+
+def _both(lwt: float | None, ft: float | None) -> str:
+    return accuracy(None) if ft is None else f"{accuracy(lwt)}/{accuracy(ft)}"
 
 
 def _bars(entries: Iterable[Entry]) -> list[tuple[str, int]]:

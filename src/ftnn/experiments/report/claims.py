@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from ftnn.experiments.paper.mnist.grids import LAYERS
-from ftnn.experiments.paper.pi import HIDDEN
+from ftnn.experiments.paper.pi import HIDDEN, STATES
 from ftnn.experiments.report.entries import Entry, Place
 from ftnn.experiments.report.pi import Curve
 from ftnn.experiments.report.texts import layers_of
@@ -40,14 +41,14 @@ _UNKNOWN = Count("not enough results", None)
 
 
 def claims(entries: Sequence[Entry], curves: Sequence[Curve]) -> list[Claim]:
-    first = [curve for curve in curves if curve.seed == min(each.seed for each in curves)]
     return [
         *(_failures(entries, layers, claimed) for layers, claimed in zip(LAYERS, (1, 8, 11), strict=True)),
         _deeper(entries, 1, 5, (14, 38, 0)),
         _deeper(entries, 5, 10, (12, 36, 1)),
-        *(_rates(entries, layers, "relu", "usually", 0.5) for layers in (1, 5)),
-        *(_rates(entries, layers, "tanh", "always", 1.0) for layers in (1, 5)),
-        *_pi_claims(first),
+        _rates(entries, 5, "relu", "usually", 0.5),
+        _rates(entries, 5, "tanh", "always", 1.0),
+        *(_rates(entries, 1, activation, "similarly", 0.5) for activation in ("relu", "tanh")),
+        *(claim for state in STATES for claim in _pi_claims(curves, state)),
     ]
 
 
@@ -57,14 +58,17 @@ def claims(entries: Sequence[Entry], curves: Sequence[Curve]) -> list[Claim]:
 def _failures(entries: Sequence[Entry], layers: int, claimed: int) -> Claim:
     here = [entry for entry in entries if entry.layers == layers]
     theirs = sum(entry.paper.ft_accuracy is None for entry in here)
-    done = [entry for entry in here if entry.run is not None]
-    ours = sum(not entry.has_trained for entry in done)
+    done = [entry for entry in here if entry.is_complete]  # a model fails if it fails at every γ
+    ours = sum(entry.best_rate is None for entry in done)
     complete = len(done) == len(here)
     models = "model fails" if claimed == 1 else "models fail"
     return Claim(
         f"With {layers_of(layers)}, {claimed} {models} to train",
         Count(str(theirs), theirs == claimed),
-        Count(str(ours) if complete else f"{ours} of {len(done)} done", ours == claimed if complete else None)
+        Count(
+            str(ours) if complete else f"{ours} of {len(done)} run at all γ",
+            ours == claimed if complete else None,
+        )
         if done
         else _UNKNOWN,
     )
@@ -140,15 +144,26 @@ def _by_place(entries: Sequence[Entry], value: Callable[[Entry], Value]) -> dict
 # --- π ---
 
 
-def _pi_claims(curves: Sequence[Curve]) -> list[Claim]:
-    by_size = {(curve.hidden, curve.pairs): curve for curve in curves}
+def _pi_claims(curves: Sequence[Curve], state: str) -> list[Claim]:
+    """The paper's sentences about its curves, if the memory is reset or carried between epochs."""
+    by_seed: dict[int, dict[tuple[int, int], Curve]] = defaultdict(dict)
+    for curve in curves:
+        if curve.state == state:
+            by_seed[curve.seed][curve.hidden, curve.pairs] = curve
 
     def count(pairs: int, hidden: Sequence[int], label: str, value: Measure, test: Test) -> Count:
-        drawn = [by_size[units, pairs] for units in hidden if (units, pairs) in by_size]
-        known = [measured for curve in drawn if (measured := value(curve)) is not None]
-        if len(known) < len(hidden):
+        found: list[list[float]] = []
+        for _, by_size in sorted(by_seed.items()):
+            drawn = [by_size[units, pairs] for units in hidden if (units, pairs) in by_size]
+            known = [measured for curve in drawn if (measured := value(curve)) is not None]
+            if len(known) == len(hidden):
+                found.append(known)
+        if not found:
             return _UNKNOWN
-        return Count(f"{label}: {', '.join(f'{each:.1f}' for each in known)} %", test(known))
+        holds = [test(known) for known in found]
+        values = "; ".join(", ".join(f"{each:.1f}" for each in known) for known in found)
+        seeds = f"; holds with {sum(holds)} of {len(found)} seeds" if len(found) > 1 else ""
+        return Count(f"{label}: {values} %{seeds}", sum(holds) > len(found) / 2)
 
     def high(pairs: int, hidden: Sequence[int], epoch: int) -> Count:
         return count(
@@ -170,4 +185,6 @@ def _pi_claims(curves: Sequence[Curve]) -> list[Claim]:
             800, lambda known: all(a < b for a, b in pairwise(known))
         ),
     }
-    return [Claim(says, Count("only a figure", None), ours) for says, ours in claims.items()]
+    return [
+        Claim(f"{says} (memory {state})", Count("only a figure", None), ours) for says, ours in claims.items()
+    ]

@@ -11,8 +11,6 @@ from typing import Any
 import contourpy
 import numpy as np
 
-from ftnn import _atomic
-from ftnn.errors import FtnnError
 from ftnn.experiments.grid.rows import Row, rows_of
 from ftnn.experiments.grid.task import AnyTask
 from ftnn.experiments.paper.conic.cells import ConicCell, ConicTask
@@ -20,6 +18,7 @@ from ftnn.experiments.paper.conic.learned import decide, learned_quadric, points
 from ftnn.experiments.paper.conic.problems import PROBLEMS, Array, Problem, Quadric
 from ftnn.experiments.paper.conic.rays import RayCheck
 from ftnn.experiments.report import svg
+from ftnn.experiments.report.files import write_files
 from ftnn.experiments.report.svg import Frame
 
 GRID = 161
@@ -122,13 +121,7 @@ def write_conic(parameters: Parameters, results: Iterable[ConicResult], folder: 
         if drawn is not None:
             files[f"{result.problem}{f'-{result.seed}' if result.seed else ''}.svg"] = drawn
     files["conic.json"] = json.dumps([result.to_dict() for result in results], indent=2) + "\n"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            _atomic.write(folder / name, text.encode())
-    except OSError as error:
-        raise FtnnError(f"cannot write to {folder}: {error.strerror or error}") from error
-    return [folder / name for name in files]
+    return write_files(folder, files)
 
 
 # --- pictures ---

@@ -60,6 +60,8 @@ class Report:
             "median_absolute_difference": summary.median,
             "mean_difference": summary.mean,
             "within_one_point_or_better_percent": summary.share_within,
+            "within_one_point_percent": summary.share_inside,
+            "lwt": asdict(summary.lwt),
             "failed": {"paper": summary.paper_failed, "ours": summary.ours_failed},
             "depths": [asdict(depth) for depth in summary.depths],
             "far": [

@@ -37,6 +37,8 @@ class Run:
     failed: str | None
     seconds: float | None
     """The time of the cell if nothing is shared; None if unknown."""
+    validation: float | None = None
+    """The final accuracy on the validation images; None if there are none."""
     best: float | None = None
     """The best test accuracy of any fine-tuning epoch: the result of selecting by test data."""
 
@@ -111,9 +113,22 @@ class Entry:
 
     @property
     def best_rate(self) -> Rate | None:
-        """The γ of our best result; None if every γ failed."""
+        """The γ of our best result on test images, as the paper's seem to be chosen; None if all failed."""
         trained = [rate for rate in self.rates if _accuracy(rate) >= 0]
         return max(trained, key=_accuracy, default=None)
+
+    @property
+    def chosen(self) -> Rate | None:
+        """Our own γ: of all the paper's, the best on validation images. None if unknown, or if all failed."""
+        runs = [
+            (run, rate) for rate in self.rates if rate.gamma in GAMMAS and (run := rate.first) is not None
+        ]
+        known = [
+            (run.validation, rate) for run, rate in runs if not run.failed and run.validation is not None
+        ]
+        if not self.is_complete or len(known) < sum(not run.failed for run, _ in runs):
+            return None
+        return max(known, key=lambda pair: pair[0], default=(None, None))[1]
 
     @property
     def is_complete(self) -> bool:
@@ -199,6 +214,7 @@ def _run(row: Row, best_epochs: Mapping[str, float]) -> Run:
         ft=row.ft_accuracy,
         failed=row.failed,
         seconds=row.cell_seconds,
+        validation=row.validation_accuracy,
         best=best_epochs.get(row.key),
     )
 

@@ -31,6 +31,23 @@ class Rates:
 
 
 @dataclass(frozen=True)
+class Nearness:
+    """How close some runs are to the paper, after one of the stages."""
+
+    failed: int
+    median: float | None
+    """The median absolute difference of those that trained, in points."""
+    middle: float | None
+    """The median difference, with its sign."""
+    close: int
+    """Runs within 0.1 of the paper."""
+    within: int
+    """Runs within 1.0 of the paper, or better."""
+    inside: int
+    """Runs within 1.0 of the paper, in either direction."""
+
+
+@dataclass(frozen=True)
 class Depth:
     """One of the paper's three tables."""
 
@@ -48,6 +65,10 @@ class Depth:
     """The median absolute difference after fine-tuning, in points, if both trained."""
     within: int
     """Cells within 1 point of the paper, or better; cells that failed here do not count."""
+    inside: int
+    """Cells within 1 point of the paper, in either direction."""
+    lwt: Nearness
+    """The same cells after layer-wise training."""
     rates: Rates
 
 
@@ -67,6 +88,8 @@ class Summary:
     mean: float | None
     """The mean difference, with its sign."""
     within: int
+    inside: int
+    lwt: Nearness
     far: tuple[Entry, ...]
     """Cells more than 1 point off in either direction, or failed here only; the worst first."""
     runs: int
@@ -76,6 +99,11 @@ class Summary:
     def share_within(self) -> float | None:
         """In percent."""
         return 100 * self.within / self.compared if self.compared else None
+
+    @property
+    def share_inside(self) -> float | None:
+        """In percent."""
+        return 100 * self.inside / self.compared if self.compared else None
 
 
 def summarise(entries: Sequence[Entry]) -> Summary:
@@ -94,6 +122,8 @@ def summarise(entries: Sequence[Entry]) -> Summary:
         median=_median_size(known),
         mean=statistics.fmean(known) if known else None,
         within=_within(known),
+        inside=_inside(known),
+        lwt=_nearness([entry.difference("lwt") for entry in compared]),
         far=tuple(sorted(far, key=lambda e: -1000.0 if (d := e.difference("ft")) is None else d)),
         runs=sum(bool(rate.runs and rate.paper) for entry in entries for rate in entry.rates),
     )
@@ -113,6 +143,8 @@ def _depth(layers: int, entries: Sequence[Entry]) -> Depth:
         compared=sum(a and not b for a, b in zip(done, paper, strict=True)),
         median=_median_size(differences(entries)),
         within=_within(differences(entries)),
+        inside=_inside(differences(entries)),
+        lwt=_nearness([e.difference("lwt") for e in entries if e.run and e.paper.lwt_accuracy is not None]),
         rates=_rates(entries),
     )
 
@@ -147,6 +179,11 @@ def _median_size(differences: Iterable[float]) -> float | None:
 def _within(differences: Iterable[float]) -> int:
     """How many are within 1 point of the paper, or better."""
     return sum(each >= -FAR for each in differences)
+
+
+def _inside(differences: Iterable[float]) -> int:
+    """How many are within 1 point of the paper, in either direction."""
+    return sum(abs(each) <= FAR for each in differences)
 
 
 def histogram(values: Iterable[float]) -> list[tuple[float, int]]:
@@ -214,27 +251,14 @@ def _of_seed(seed: int, differences: list[float | None]) -> OfSeed:
 
 
 @dataclass(frozen=True)
-class Nearness:
-    """How close some runs are to the paper after fine-tuning."""
-
-    failed: int
-    median: float | None
-    """The median absolute difference of those that trained, in points."""
-    middle: float | None
-    """The median difference, with its sign."""
-    close: int
-    """Runs within 0.1 of the paper."""
-    within: int
-    """Runs within 1.0 of the paper, or better."""
-
-
-@dataclass(frozen=True)
 class Varied:
-    """All cells of one depth that were run with a different setting and with the paper's, at its best γ."""
+    """All cells of one depth that were run with a different setting, at the paper's best γ."""
 
     setting: str
     layers: int
     cells: int
+    both: int
+    """Those of them that were run with the paper's setting too."""
     usual: Nearness
     varied: Nearness
 
@@ -242,20 +266,21 @@ class Varied:
 def settings(entries: Iterable[Entry], others: Iterable[Custom]) -> list[Varied]:
     """Over the cells that the paper trained, each with its lowest seed."""
     by_place = {(entry.function, entry.activation, entry.layers): entry for entry in entries}
-    runs_of: dict[tuple[str, int], list[tuple[Entry, Run, Run]]] = defaultdict(list)
+    runs_of: dict[tuple[str, int], list[tuple[Entry, Run]]] = defaultdict(list)
     for group in others:
         entry = by_place.get((group.function, group.activation, group.layers))
-        if group.setting and entry is not None and entry.paper.gamma is not None and entry.run is not None:
+        if group.setting and entry is not None and entry.paper.gamma is not None:
             rate = next((rate for rate in group.rates if rate.gamma == entry.paper.gamma), None)
             if rate is not None and rate.first is not None:
-                runs_of[group.setting, group.layers].append((entry, entry.run, rate.first))
+                runs_of[group.setting, group.layers].append((entry, rate.first))
     return [
         Varied(
             setting,
             layers,
             len(runs),
-            _nearness([entry.difference_of(usual, "ft") for entry, usual, _ in runs]),
-            _nearness([entry.difference_of(varied, "ft") for entry, _, varied in runs]),
+            sum(entry.run is not None for entry, _ in runs),
+            _nearness([entry.difference("ft") for entry, _ in runs if entry.run is not None]),
+            _nearness([entry.difference_of(varied, "ft") for entry, varied in runs]),
         )
         for (setting, layers), runs in sorted(runs_of.items())
     ]
@@ -269,4 +294,5 @@ def _nearness(differences: Sequence[float | None]) -> Nearness:
         middle=statistics.median(known) if known else None,
         close=sum(abs(each) <= CLOSE for each in known),
         within=_within(known),
+        inside=_inside(known),
     )

@@ -24,6 +24,9 @@ from ftnn.formula._numbers import round32
 from ftnn.kernels.codegen.memo import Memo
 from ftnn.kernels.codegen.target import DType, Target
 
+LONG = 8
+"""The most coefficients of a polynomial that is evaluated in one chain. No float32 function has more."""
+
 T = TypeVar("T")
 _Unary = Callable[["Vectors", ir.Value], ir.Value]
 _Binary = Callable[["Vectors", ir.Value, ir.Value], ir.Value]
@@ -211,7 +214,14 @@ class Vectors:
         return self.once(name, (*_ordered(a, b), c), lambda: self._call(name, self.type, a, b, c))
 
     def horner(self, x: ir.Value, coefficients: Sequence[float]) -> ir.Value:
-        """A polynomial in x, its coefficients in ascending order."""
+        """A polynomial in x, its coefficients in ascending order.
+
+        Long ones are split into even and odd powers: half as many operations wait for each other.
+        """
+        if len(coefficients) > LONG:
+            square = self.mul(x, x)
+            even, odd = self.horner(square, coefficients[::2]), self.horner(square, coefficients[1::2])
+            return self.fma(odd, x, even)
         result = self.const(coefficients[-1])
         for c in reversed(coefficients[:-1]):
             result = self.fma(result, x, self.const(c))

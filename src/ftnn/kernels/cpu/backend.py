@@ -6,6 +6,7 @@ however work is divided: results do not depend on the number of threads.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
@@ -18,11 +19,14 @@ from ftnn.kernels.cpu import dense, partial, skipping
 from ftnn.kernels.cpu.compiler import host_of
 from ftnn.kernels.cpu.tiling import Backward, columns
 from ftnn.kernels.eager.gemm import moderate
-from ftnn.kernels.operands import Lists, Matrices, Names
+from ftnn.kernels.operands import Kept, Lists, Matrices, Names
 from ftnn.kernels.program import Program
 
 DENSE = 0.5
 """Share of nonzero numbers from which on lists cost more than they save."""
+KEPT = 2**19
+"""The most numbers of x whose lists are kept from the forward pass to the backward pass; they take twice its
+memory."""
 COUNTED = 16
 """Samples whose zeros are counted to estimate that share."""
 
@@ -60,7 +64,9 @@ def in_range(program: Program, x: Tensor, matrices: Matrices) -> bool:
     return moderate(program, *_reordered(program), x, matrices)
 
 
-def transfer(program: Program, x: Tensor, matrices: Matrices, lists: Lists | None = None) -> Tensor:
+def transfer(
+    program: Program, x: Tensor, matrices: Matrices, lists: Lists | None = None, kept: Kept | None = None
+) -> Tensor:
     """F ⊙ x, (batch, out)."""
     if lists is not None:
         return partial.transfer(program, x, matrices, lists)
@@ -69,13 +75,34 @@ def transfer(program: Program, x: Tensor, matrices: Matrices, lists: Lists | Non
     if not out.numel() or not x.numel():
         return out.zero_()
     parts = columns(matrices, target)
-    if not _has_many_zeros(x) or not skipping.forward(program, target, x, parts, out):
+    listed = None if kept is None or x.numel() > KEPT else skipping.Listed(zeros=x.requires_grad)
+    skipped = _has_many_zeros(x) and skipping.forward(program, target, x, parts, out, listed)
+    if not skipped:
         dense.forward(program, target, x, parts, out)
+    if kept is not None:
+        kept.notes = _Decision(skipped, zeros=x.requires_grad)
+        kept.tensors = listed.tensors() if skipped and listed is not None else ()
     return out
 
 
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """What a forward pass found out about its input."""
+
+    skips: bool
+    """Whether zeros were skipped."""
+    zeros: bool
+    """Whether the lists that were kept, if any, include zeros."""
+
+
 def transfer_backward(
-    program: Program, grad: Tensor, x: Tensor, matrices: Matrices, names: Names, lists: Lists | None = None
+    program: Program,
+    grad: Tensor,
+    x: Tensor,
+    matrices: Matrices,
+    names: Names,
+    lists: Lists | None = None,
+    kept: Kept | None = None,
 ) -> list[Tensor]:
     """The gradients by each of `names`: x first, then parameters in order."""
     if lists is not None:
@@ -87,10 +114,13 @@ def transfer_backward(
     new = torch.zeros_like if is_empty else torch.empty_like  # kernels fill the whole array
     gradients = [new(matrices[0]) for _ in program.parameters] if by_parameters else []
     down = new(x, memory_format=torch.contiguous_format) if by_x else None
-    many_zeros = not is_empty and _has_many_zeros(x)
+    decision: _Decision | None = None if kept is None else kept.notes
+    skips, listed = not is_empty and (decision.skips if decision else _has_many_zeros(x)), None
+    if kept is not None and kept.tensors and decision:
+        listed = skipping.Listed.of(kept.tensors, len(x), target, zeros=decision.zeros)
 
     def backward(work: Backward) -> None:
-        if not many_zeros or not skipping.backward(program, target, x, work):
+        if not skips or not skipping.backward(program, target, x, work, listed):
             dense.backward(program, target, x, work)
 
     for n, part in enumerate([] if is_empty else columns(matrices, target)):

@@ -78,7 +78,7 @@ def host(dtype: DType) -> Target:
     features = llvm.get_host_cpu_features()
     width = 64 if features.get("avx512f") else 32 if features.get("avx") else 16
     lanes = width // (8 if dtype == "float64" else 4)
-    return Target(dtype, lanes, quick_reciprocal=width == 64 and dtype == "float32")
+    return Target(dtype, lanes, quick_reciprocal=width == 64)
 
 
 def host_of(x: Tensor) -> Target:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -38,6 +38,10 @@ class _Tile(Tile):
     counts: Tensor
     indices: Tensor
     values: Tensor
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.counts, self.indices, self.values
 
     def addresses(self, row: int) -> tuple[int, int, int]:
         """Of counts, indices and values at an input."""
@@ -91,16 +95,49 @@ def _tiles(
     return tiles if math.isfinite(totals.sum().item()) else None
 
 
-def forward(program: Program, target: Target, x: Tensor, parts: Sequence[Columns], out: Tensor) -> bool:
-    """Fill `out`, (batch, out); False if zeros must not be skipped."""
+@dataclass(slots=True)
+class Listed:
+    """The lists of a forward pass, for the backward pass."""
+
+    zeros: bool
+    """Whether zeros are listed too, which the gradient by x needs."""
+    tiles: list[list[_Tile]] = field(default_factory=list[list[_Tile]])
+    """The tiles of each chunk of samples."""
+
+    def tensors(self) -> list[Tensor]:
+        return [tensor for tiles in self.tiles for tile in tiles for tensor in tile.tensors]
+
+    @staticmethod
+    def of(tensors: Sequence[Tensor], samples: int, target: Target, *, zeros: bool) -> Listed:
+        """Those that hold `tensors`, in the order of `tensors()`."""
+        rest = iter(tensors)
+        tiles = [
+            [_Tile(*sizes, next(rest), next(rest), next(rest)) for sizes in tiling.tiles(start, stop, target)]
+            for start, stop in spans(samples, CHUNK)
+        ]
+        return Listed(zeros, tiles)
+
+
+def forward(
+    program: Program,
+    target: Target,
+    x: Tensor,
+    parts: Sequence[Columns],
+    out: Tensor,
+    listed: Listed | None = None,
+) -> bool:
+    """Fill `out`, (batch, out), and `listed` if it is given; False if zeros must not be skipped."""
     for start, stop in spans(len(x), CHUNK):
         # Zeros share F(0), unless that may have lost digits.
         for explicit in (False, True):
-            tiles = _tiles(program, x, start, stop, target, parts[0].matrices, zeros=explicit)
+            zeros = explicit or (listed is not None and listed.zeros)
+            tiles = _tiles(program, x, start, stop, target, parts[0].matrices, zeros=zeros)
             if tiles is None:
                 return False
             if _forward(program, target, tiles, parts, out, explicit=explicit):
                 break
+        if listed is not None:
+            listed.tiles.append(tiles)
     return True
 
 
@@ -143,14 +180,20 @@ def _forward(
     return not lost.item()
 
 
-def backward(program: Program, target: Target, x: Tensor, work: Backward) -> bool:
-    """Fill the gradients; False if zeros must not be skipped."""
+def backward(
+    program: Program, target: Target, x: Tensor, work: Backward, listed: Listed | None = None
+) -> bool:
+    """Fill the gradients; False if zeros must not be skipped. `listed` has the lists, if they were made."""
     by_x, by_parameters = work.down is not None, bool(work.gradients)
     code = kernel(skipping_backward, program, target, by_x=by_x, by_parameters=by_parameters)
     zeros_count = slopes_of(program, by_x, by_parameters).of_zeros
     down_t = None if work.down is None else work.down.new_empty(*reversed(work.down.shape))
-    for start, stop in spans(len(x), CHUNK):
-        tiles = _tiles(program, x, start, stop, target, work.columns.matrices, zeros=by_x)
+    ready = listed is not None and (listed.zeros or not by_x)
+    for n, (start, stop) in enumerate(spans(len(x), CHUNK)):
+        if listed is not None and ready:
+            tiles = listed.tiles[n]
+        else:
+            tiles = _tiles(program, x, start, stop, target, work.columns.matrices, zeros=by_x)
         if tiles is None:
             return False
         _backward(code, zeros_count, target, tiles, work, down_t, first=start == 0)

@@ -1,35 +1,153 @@
-"""Matrix products for separable functions: Σ_k h_k(x) @ g_k(p)."""
+"""Matrix products for separable functions: Σ_k h_k(x) @ g_k(p).
+
+Factors and their slopes are evaluated by generated elementwise code where there is any, else by torch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ftnn.formula._derive import differentiate
-from ftnn.formula._expr import INPUT, ZERO, Expr
+from ftnn.formula._expr import INPUT, ZERO, Expr, Symbol, names, plus, symbol, times
+from ftnn.kernels.contraction import WEIGHT
 from ftnn.kernels.eager.evaluation import evaluate
-from ftnn.kernels.operands import Lists, Matrices, Names
+from ftnn.kernels.generated import cpu_computes
+from ftnn.kernels.operands import Kept, Lists, Matrices, Names
 from ftnn.kernels.program import Program
 
-
-class _Sides:
-    """Evaluates the two kinds of factors: of x alone, (batch, in), and of matrices alone, (in, out)."""
-
-    def __init__(self, program: Program, x: Tensor, matrices: Matrices):
-        self.x, self.shape = x, matrices[0].shape
-        self.matrices = dict(zip(program.matrices, matrices, strict=True))
-
-    def h(self, expr: Expr) -> Tensor:
-        return evaluate((expr,), {INPUT: self.x})[0].expand(self.x.shape)
-
-    def g(self, expr: Expr) -> Tensor:
-        return evaluate((expr,), self.matrices)[0].expand(self.shape)
-
+if TYPE_CHECKING:
+    from ftnn.kernels.cpu.elementwise import Elementwise
 
 _slope = cache(differentiate)
+
+
+@dataclass(frozen=True, eq=False)
+class _Values:
+    """Expressions of arrays of one shape: the arrays themselves, or values that are computed together."""
+
+    exprs: tuple[Expr, ...]
+    operands: tuple[str, ...]
+    """The names of the arrays."""
+
+    @cached_property
+    def _computed(self) -> tuple[Expr, ...]:
+        return tuple(dict.fromkeys(expr for expr in self.exprs if not isinstance(expr, Symbol)))
+
+    @cached_property
+    def _needed(self) -> tuple[int, ...]:
+        """The places of the operands that computed expressions contain."""
+        needed = names(*self._computed)
+        return tuple(n for n, name in enumerate(self.operands) if name in needed)
+
+    @cached_property
+    def _places(self) -> tuple[int, ...]:
+        """Where each expression's value is: among the operands, then the computed ones."""
+        first = len(self.operands)
+        return tuple(
+            self.operands.index(expr.name) if isinstance(expr, Symbol) else first + self._computed.index(expr)
+            for expr in self.exprs
+        )
+
+    @cached_property
+    def _unreturned(self) -> tuple[int, ...]:
+        """The places of the operands that are not values themselves."""
+        return tuple(n for n in range(len(self.operands)) if n not in self._places)
+
+    @cached_property
+    def _generated(self) -> Elementwise:
+        from ftnn.kernels.cpu.elementwise import Elementwise
+
+        return Elementwise(self._computed, tuple(self.operands[n] for n in self._needed))
+
+    def of(self, tensors: Sequence[Tensor], like: Tensor, spent: int = 0) -> list[Tensor]:
+        """The value of each expression, of the shape of `like`.
+
+        **Arguments:**
+
+        - `tensors`: the arrays, (rows, columns) each, or (1, columns) if all rows are the same.
+        - `spent`: how many of them, from the first on, may be overwritten. They are contiguous.
+        """
+        count = len(self._computed)
+        if not count:
+            return [tensors[place] for place in self._places]
+        if like.numel() and cpu_computes(like) and self._generated.suits(like):
+            computed = [tensors[n] for n in self._unreturned if n < spent][:count] if spent else []
+            computed += [like.new_empty(like.shape) for _ in range(count - len(computed))]
+            self._generated([tensors[n].contiguous() for n in self._needed], computed)
+        else:
+            by_name = dict(zip(self.operands, tensors, strict=True))
+            computed = [value.expand(like.shape) for value in evaluate(self._computed, by_name)]
+        everything = (*tensors, *computed)
+        return [everything[place] for place in self._places]
+
+
+@dataclass(frozen=True, eq=False)
+class _Products:
+    """A separable function's factors and their slopes, prepared once."""
+
+    program: Program
+
+    @cached_property
+    def _terms(self) -> tuple[tuple[Expr, Expr], ...]:
+        return self.program.plan.terms
+
+    @cached_property
+    def h(self) -> _Values:
+        """The factor of x of each term, then what is common to all outputs."""
+        common = self.program.plan.common
+        return _Values((*(h for _, h in self._terms), *(() if common is None else (common,))), (INPUT,))
+
+    @cached_property
+    def g(self) -> _Values:
+        """The factor of matrices of each term, then the constant."""
+        constant = self.program.plan.constant
+        exprs = (*(g for g, _ in self._terms), *(() if constant is None else (constant,)))
+        return _Values(exprs, self.program.matrices)
+
+    @cached_property
+    def moving(self) -> tuple[int, ...]:
+        """The terms whose value depends on x."""
+        return tuple(n for n, (_, h) in enumerate(self._terms) if _slope(h, INPUT) is not ZERO)
+
+    @cached_property
+    def by_x(self) -> _Values:
+        """The gradient by x, from the errors sent down through each moving term, and x."""
+        total = ZERO
+        for n in self.moving:
+            total = plus(total, times(symbol(_error(n)), _slope(self._terms[n][1], INPUT)))
+        return _Values((total,), (*(_error(n) for n in self.moving), INPUT))
+
+    @cached_property
+    def slope_of_common(self) -> _Values:
+        common = self.program.plan.common
+        return _Values(() if common is None else (_slope(common, INPUT),), (INPUT,))
+
+
+@lru_cache(maxsize=1024)
+def _by_parameters(products: _Products, parameters: Names) -> _Values:
+    """The gradient by each parameter, from the errors of each factor of matrices, and the matrices."""
+    gradients: list[Expr] = []
+    for name in parameters:
+        total = ZERO
+        for n, g in enumerate(products.g.exprs):
+            total = plus(total, times(symbol(_error(n)), _slope(g, name)))
+        gradients.append(total)
+    errors = (_error(n) for n in range(len(products.g.exprs)))
+    return _Values(tuple(gradients), (*errors, *products.program.matrices))
+
+
+def _error(term: int) -> str:
+    """The name of the error of a term's factor."""
+    return f"{WEIGHT}{term}"
+
+
+_products = lru_cache(maxsize=512)(_Products)
 
 
 def suits(program: Program, x: Tensor, matrices: Matrices) -> bool:
@@ -58,13 +176,13 @@ def moderate(
     if not factors or not x.numel() or not matrices[0].numel():
         return True
     smallest = torch.finfo(x.dtype).tiny ** (0.9 / degree)
-    sides = _Sides(program, x, matrices)
+    values = {INPUT: x, **dict(zip(program.matrices, matrices, strict=True))}
     for factor in factors:
-        size = (sides.h(factor) if INPUT in factor.names else sides.g(factor)).abs()
-        if may_be_zero:
-            size = torch.where(size == 0, 1.0, size)
-        low, high = size.aminmax()
-        if not (smallest <= float(low) and float(high) <= 1 / smallest):  # also if NaN
+        size = evaluate((factor,), values)[0].abs()
+        low, high = map(float, size.aminmax())
+        if may_be_zero and low == 0:
+            low = float(torch.where(size == 0, 1.0, size).amin())
+        if not (smallest <= low and high <= 1 / smallest):  # also if NaN
             return False
     return True
 
@@ -74,43 +192,70 @@ def computes_as_written(program: Program, *, slopes: bool = False) -> bool:
     return program.plan.exact
 
 
-def transfer(program: Program, x: Tensor, matrices: Matrices, lists: Lists | None = None) -> Tensor:
-    """F ⊙ x, (batch, out); lists are not supported."""
-    plan, sides = program.plan, _Sides(program, x, matrices)
-    out = x.new_zeros(x.shape[0], matrices[0].shape[1])
-    for g, h in plan.terms:
-        out.addmm_(sides.h(h), sides.g(g))
+def transfer(
+    program: Program, x: Tensor, matrices: Matrices, lists: Lists | None = None, kept: Kept | None = None
+) -> Tensor:
+    """F ⊙ x, (batch, out); lists are not supported. The factors of x are kept."""
+    plan, products = program.plan, _products(program)
+    hs, gs = products.h.of((x,), x), products.g.of(matrices, matrices[0])
+    if kept is not None:
+        kept.tensors = hs
+    out: Tensor | None = None
+    for h, g, _ in zip(hs, gs, plan.terms, strict=False):
+        out = h @ g if out is None else out.addmm_(h, g)
+    if out is None:
+        out = x.new_zeros(x.shape[0], matrices[0].shape[1])
     if plan.constant is not None:
-        out += sides.g(plan.constant).sum(0)
+        out += gs[-1].sum(0)
     if plan.common is not None:
-        out += sides.h(plan.common).sum(1, keepdim=True)
+        out += hs[-1].sum(1, keepdim=True)
     return out
 
 
 def transfer_backward(
-    program: Program, grad: Tensor, x: Tensor, matrices: Matrices, names: Names, lists: Lists | None = None
+    program: Program,
+    grad: Tensor,
+    x: Tensor,
+    matrices: Matrices,
+    names: Names,
+    lists: Lists | None = None,
+    kept: Kept | None = None,
 ) -> list[Tensor]:
     """The gradients by each of `names`: x first, then parameters in order."""
-    plan, sides = program.plan, _Sides(program, x, matrices)
-    gradients: list[Tensor] = []
-    if INPUT in names:
-        total = torch.zeros_like(x)
-        for g, h in plan.terms:
-            if _slope(h, INPUT) is not ZERO:  # otherwise 0, whatever g is
-                total += (grad @ sides.g(g).T) * sides.h(_slope(h, INPUT))
-        if plan.common is not None:
-            total += sides.h(_slope(plan.common, INPUT)) * grad.sum(1, keepdim=True)
-        gradients.append(total)
-    parameters = [name for name in program.parameters if name in names]
+    products = _products(program)
+    gradients = [_by_x(products, grad, x, matrices)] if INPUT in names else []
+    parameters = tuple(name for name in program.parameters if name in names)
     if parameters:
-        totals = {name: torch.zeros_like(matrices[0]) for name in parameters}
-        # Every parameter's gradient is a sum over the errors of each g, (in, out).
-        errors = [(g, sides.h(h).T @ grad) for g, h in plan.terms]
-        if plan.constant is not None:
-            errors.append((plan.constant, grad.sum(0).expand_as(matrices[0])))
-        for g, error in errors:
-            for name in parameters:
-                if _slope(g, name) is not ZERO:
-                    totals[name] += error * sides.g(_slope(g, name))
-        gradients += totals.values()
+        hs = products.h.of((x,), x) if kept is None or not kept.tensors else kept.tensors
+        gradients += _parameter_gradients(products, grad, hs, matrices, parameters)
+    return gradients
+
+
+def _by_x(products: _Products, grad: Tensor, x: Tensor, matrices: Matrices) -> Tensor:
+    plan, moving = products.program.plan, products.moving
+    total = torch.zeros_like(x)
+    if moving:
+        gs = products.g.of(matrices, matrices[0])
+        errors = [grad @ gs[n].T for n in moving]
+        (total,) = products.by_x.of((*errors, x), x, len(errors))
+    if plan.common is not None:
+        (slope,) = products.slope_of_common.of((x,), x)
+        total += slope * grad.sum(1, keepdim=True)
+    return total
+
+
+def _parameter_gradients(
+    products: _Products, grad: Tensor, hs: Sequence[Tensor], matrices: Matrices, parameters: Names
+) -> list[Tensor]:
+    plan = products.program.plan
+    # Every parameter's gradient is a sum over the errors of each g, (in, out).
+    errors = [h.T @ grad for h, _ in zip(hs, plan.terms, strict=False)]
+    spent = len(errors)
+    if plan.constant is not None:
+        errors.append(grad.sum(0, keepdim=True))
+    values = _by_parameters(products, parameters).of((*errors, *matrices), matrices[0], spent)
+    gradients: list[Tensor] = []
+    for value in values:  # each a tensor of its own
+        shared = value.shape != matrices[0].shape or any(value is other for other in gradients)
+        gradients.append(value.expand_as(matrices[0]).clone() if shared else value)
     return gradients

@@ -11,7 +11,7 @@ from torch import Tensor
 from ftnn.formula._expr import INPUT
 from ftnn.kernels.contraction import Axes, Contraction, contraction, gradient_path
 from ftnn.kernels.eager.evaluation import evaluate, schedule
-from ftnn.kernels.operands import Lists, Matrices, Names, sizes_of
+from ftnn.kernels.operands import Kept, Lists, Matrices, Names, sizes_of
 from ftnn.kernels.program import Program
 
 BLOCK_BYTES = 128 * 2**20
@@ -100,7 +100,9 @@ def computes_as_written(program: Program, *, slopes: bool = False) -> bool:
     return True
 
 
-def transfer(program: Program, x: Tensor, matrices: Matrices, lists: Lists | None = None) -> Tensor:
+def transfer(
+    program: Program, x: Tensor, matrices: Matrices, lists: Lists | None = None, kept: Kept | None = None
+) -> Tensor:
     """F ⊙ x, (batch, out)."""
     if lists is None:
         return in_blocks(contraction(program, "transfer"), [x, *matrices])[0]
@@ -113,7 +115,13 @@ def transfer(program: Program, x: Tensor, matrices: Matrices, lists: Lists | Non
 
 
 def transfer_backward(
-    program: Program, grad: Tensor, x: Tensor, matrices: Matrices, names: Names, lists: Lists | None = None
+    program: Program,
+    grad: Tensor,
+    x: Tensor,
+    matrices: Matrices,
+    names: Names,
+    lists: Lists | None = None,
+    kept: Kept | None = None,
 ) -> list[Tensor]:
     """The gradients by each of `names`: x first, then parameters in order."""
     if lists is None:

@@ -43,8 +43,7 @@ class _Tile:
         self.k, self.samples, self._x, self._stride, self._roots = k, samples, x, stride, roots
         self._by_x = frontier(roots, "input")
         self._tables = [k.scratch(TILE) for _ in self._by_x]
-        # float64 calls libm, which has no short forms.
-        self._limits = limits(roots) if k.v.dtype == "float32" else None
+        self._limits = limits(roots)
 
     def at(self, j: ir.Value) -> None:
         """Move to input j: tabulate the parts that depend on x alone, and find the largest |x|."""

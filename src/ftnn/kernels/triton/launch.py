@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ftnn.errors import FtnnError
 from ftnn.formula._expr import INPUT
-from ftnn.kernels.operands import Lists, Matrices, Names
+from ftnn.kernels.operands import Kept, Lists, Matrices, Names
 from ftnn.kernels.program import Program
 from ftnn.kernels.triton import source
 from ftnn.kernels.triton.source import DType
@@ -84,7 +84,9 @@ def computes_as_written(program: Program, *, slopes: bool = False) -> bool:
     return True
 
 
-def transfer(program: Program, x: Tensor, matrices: Matrices, lists: Lists | None = None) -> Tensor:
+def transfer(
+    program: Program, x: Tensor, matrices: Matrices, lists: Lists | None = None, kept: Kept | None = None
+) -> Tensor:
     """F ⊙ x, (batch, out); lists are not supported."""
     (batch, ins), outs = x.shape, matrices[0].shape[1]
     out = x.new_zeros(batch, outs)
@@ -97,7 +99,13 @@ def transfer(program: Program, x: Tensor, matrices: Matrices, lists: Lists | Non
 
 
 def transfer_backward(
-    program: Program, grad: Tensor, x: Tensor, matrices: Matrices, names: Names, lists: Lists | None = None
+    program: Program,
+    grad: Tensor,
+    x: Tensor,
+    matrices: Matrices,
+    names: Names,
+    lists: Lists | None = None,
+    kept: Kept | None = None,
 ) -> list[Tensor]:
     """The gradients by each of `names`: x first, then parameters in order."""
     (batch, ins), outs = x.shape, matrices[0].shape[1]

@@ -39,6 +39,11 @@ class CompiledMemoryNetwork(CompiledNetwork):
         self._turn = 0
         """Which half of the cells holds the previous values, while a list of calls is built."""
 
+    @property
+    def cells(self) -> Array:
+        """The memory that the next pass starts from, (in, out), if it keeps its state."""
+        return self._cells[0, :, : self.layers[0].shape.outputs]
+
     def train_sequence(
         self,
         sequence: Samples,

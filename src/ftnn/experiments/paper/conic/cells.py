@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ftnn.errors import FtnnError
 from ftnn.experiments.grid.checks import COUNT, TEXT, check
 from ftnn.experiments.grid.jobs import Array, Checkpoint, Outcome, Predecessor
-from ftnn.experiments.grid.rows import Row, versions
+from ftnn.experiments.grid.registry import Epochs, Line, Table
+from ftnn.experiments.grid.rows import Addition, Row, imported, rows_of, versions
+from ftnn.experiments.grid.scheduler import Watcher
 from ftnn.experiments.grid.store import Store
-from ftnn.experiments.grid.task import OnProgress, Task
+from ftnn.experiments.grid.task import AnyTask, OnProgress, Task
 from ftnn.experiments.paper.conic.learned import POINTS
 from ftnn.experiments.paper.conic.problems import PROBLEMS, Problem
 from ftnn.experiments.paper.values import distinct, first_layer
@@ -87,11 +90,48 @@ class ConicTask(Task[ConicCell]):
         return Outcome(self.key, **vars(solved), seconds=running.seconds)
 
 
-def run_conic(store: Store, cells: Iterable[ConicCell]) -> list[Row]:
+def run_conic(store: Store, cells: Iterable[ConicCell], watcher: Watcher | None = None) -> list[Row]:
     """Run the cells that the store lacks, in this process. Returns the rows of all these cells."""
     tasks = {task.key: task for task in (cell.task() for cell in cells)}
     done = store.done(tasks)
-    for key, task in tasks.items():
-        if key not in done:
-            store.record(task, task.run((), None, lambda progress: None), versions())
+    waiting: list[AnyTask] = [task for key, task in tasks.items() if key not in done]
+    if watcher is not None:
+        watcher.begin(waiting, len(tasks) - len(waiting), 1)
+    for task in waiting:
+        if watcher is not None:
+            watcher.started(task)
+        outcome = task.run((), None, lambda progress: None)
+        store.record(task, outcome, versions())
+        if watcher is not None:
+            watcher.finished(task, outcome)
     return store.rows(tasks)
+
+
+# --- the CSV table: one line per problem and seed ---
+
+COLUMNS = ("problem", "seed", "accuracy", "seconds", "failed", "digest")
+
+
+def _lines(rows: Iterable[Row], epochs: Callable[[], Epochs]) -> Iterator[tuple[Row, list[Any]]]:
+    order = list(PROBLEMS)
+    chosen = sorted(rows_of(ConicTask, rows), key=lambda pair: (order.index(pair[0].problem), pair[0].seed))
+    for cell, row in chosen:
+        accuracy = "" if row.ft_accuracy is None else f"{row.ft_accuracy:.2f}"
+        seconds = "" if row.cell_seconds is None else f"{row.cell_seconds:.1f}"
+        yield row, [cell.problem, cell.seed, accuracy, seconds, row.failed or "", row.digest]
+
+
+def _read(lines: Iterable[Line]) -> Iterator[tuple[str, Addition]]:
+    for line in lines:
+        row = imported(
+            ConicCell(line.values["problem"], line.number("seed", int)).task(),
+            line,
+            ft_accuracy=line.number_or_none("accuracy"),
+            failed=line.values["failed"] or None,
+            cell_seconds=line.number_or_none("seconds"),
+            digest=line.values["digest"],
+        )
+        yield line.place, (row, None, None)
+
+
+TABLE = Table("conic", COLUMNS, _lines, _read)

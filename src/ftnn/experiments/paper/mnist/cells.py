@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from ftnn.nn import Activation
 
 PIXELS = 784
+ALL = 60_000
+"""MNIST's training images."""
+HELD_OUT = 50_000
+"""The training images from this one on are held out for validation."""
 
 ACTIVATIONS: tuple[Activation, ...] = ("logistic", "relu", "tanh")
 """The paper's, which are all that networks support."""
@@ -39,8 +43,9 @@ class Cell:
     hidden_layers: int
     gamma: float
     seed: int = 0
-    data: str = "mnist"
-    """`mnist`, or `mnist:N`: its first N training images and N/5 test images."""
+    data: str = "mnist:50000"
+    """`mnist:N`: the first N training images and N/5 test images. `mnist`: all 60,000. If N is at most
+    50,000, the last training images are for validation: see `HELD_OUT`."""
     epochs: tuple[int, int] = (15, 15)
     width: int = 128
     batch_size: int = 16
@@ -56,7 +61,8 @@ class Cell:
         if self.activation not in ACTIVATIONS:
             raise FtnnError(f"unknown activation {self.activation!r}; expected {', '.join(ACTIVATIONS)}")
         check_sizes(self.hidden_layers, self.width)
-        images(self.data)
+        if images(self.data) == ALL:
+            object.__setattr__(self, "data", "mnist")  # as stores call it
 
     def settings(self) -> Settings:
         return Settings(self.gamma, self.epochs, self.batch_size, self.seed)
@@ -69,7 +75,7 @@ class Cell:
     def setting(self) -> str:
         """The differences from the paper's settings, in words; empty if there are none."""
         parts = [
-            (self.data != Cell.data, self.data),
+            (self.data != Cell.data, f"{images(self.data):,} images"),
             (self.epochs != Cell.epochs, f"{self.epochs[0]} + {self.epochs[1]} epochs"),
             (self.width != Cell.width, f"{self.width} units"),
             (self.batch_size != Cell.batch_size, f"batches of {self.batch_size}"),
@@ -81,7 +87,10 @@ class Cell:
         """Whether everything but function, depth, activation, γ and seed is as in the paper."""
         return not self.setting
 
-    is_papers = matches_paper
+    @property
+    def is_comparable(self) -> bool:
+        """Like `matches_paper`, but all 60,000 images will do: the paper does not say how many it used."""
+        return replace(self, data=Cell.data).matches_paper and images(self.data) in (HELD_OUT, ALL)
 
     def __str__(self) -> str:
         seed = f" seed {self.seed}" if self.seed else ""
@@ -97,13 +106,13 @@ _CHECKS = {
 }
 
 
-def images(data: str) -> int | None:
-    """The number of training images in `mnist:N`; None for all."""
+def images(data: str) -> int:
+    """The number of training images in `mnist:N`, or in `mnist`: all of them."""
     name, colon, number = data.partition(":")
-    is_count = number.isascii() and number.isdecimal() and len(number) < 20 and 5 <= int(number) <= 60_000
+    is_count = number.isascii() and number.isdecimal() and len(number) < 20 and 5 <= int(number) <= ALL
     if name != "mnist" or (colon and not is_count):
         raise FtnnError(f"unknown data {data!r}; expected mnist, or mnist:N with N from 5 to 60000")
-    return int(number) if colon else None
+    return int(number) if colon else ALL
 
 
 # --- stages ---

@@ -22,9 +22,6 @@ from ftnn.training._checks import check_sizes
 if TYPE_CHECKING:
     from ftnn.nn import Activation
 
-HELD_OUT = 50_000
-"""The training images from this one on are held out for validation."""
-
 
 @dataclass(frozen=True)
 class DirectCell:
@@ -37,7 +34,7 @@ class DirectCell:
     seed: int = 0
     epochs: int = 10
     data: str = "mnist:50000"
-    """`mnist:N`: the first N training images and N/5 test images. See also `HELD_OUT`."""
+    """`mnist:N`: the first N training images and N/5 test images. See also `cells.HELD_OUT`."""
     width: int = 128
 
     def __post_init__(self) -> None:

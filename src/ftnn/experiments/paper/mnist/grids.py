@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING, Literal
 
 from ftnn.data._paper import paper_best_of
@@ -26,12 +26,15 @@ def mnist_cells(
     gammas: Literal["best", "all"] | Sequence[float] = "best",
     seeds: Sequence[int] = (0,),
     *,
-    data: str = "mnist",
+    data: str = "mnist:50000",
     epochs: tuple[int, int] = (15, 15),
     width: int = 128,
     batch_size: int = 16,
 ) -> list[Cell]:
     """All combinations of these values; by default, the paper's cells, each at its best γ.
+
+    They are in the order of chains: all depths of a function, an activation and a γ follow each other. So an
+    interrupted run leaves few unfinished chains, whose layer-wise stages CSV files do not keep.
 
     **Arguments:**
 
@@ -45,20 +48,20 @@ def mnist_cells(
         raise FtnnError(f'gammas is {gammas!r}; expected "best", "all", or numbers such as [0, -1]')
     cells: list[Cell] = []
     last: list[Cell] = []  # cells that the paper failed to train, at all γ
-    for seed, function, activation, depth in product(
-        distinct("seeds", seeds),
-        distinct("functions", functions),
-        distinct("activations", activations),
-        distinct("layers", layers),
+    depths = distinct("layers", layers)
+    settings = (data, epochs, width, batch_size)
+    for seed, function, activation in product(
+        distinct("seeds", seeds), distinct("functions", functions), distinct("activations", activations)
     ):
         if gammas == "best":
-            rates = _best(function, activation, depth)
+            rates = {depth: _best(function, activation, depth) for depth in depths}
         else:
-            rates = GAMMAS if isinstance(gammas, str) else distinct("gammas", gammas)
-        group = last if gammas == "best" and len(rates) > 1 else cells
-        for gamma in rates:
-            settings = (data, epochs, width, batch_size)
-            group.append(Cell(function, activation, depth, float(gamma), seed, *settings))
+            chosen = GAMMAS if isinstance(gammas, str) else distinct("gammas", gammas)
+            rates = dict.fromkeys(depths, chosen)
+        for gamma, depth in product(dict.fromkeys(chain(*rates.values())), depths):
+            if gamma in rates[depth]:
+                group = last if gammas == "best" and len(rates[depth]) > 1 else cells
+                group.append(Cell(function, activation, depth, float(gamma), seed, *settings))
     return [*cells, *last]
 
 

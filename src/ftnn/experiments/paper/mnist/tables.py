@@ -11,26 +11,24 @@ from ftnn.experiments.grid.rows import Addition, Row, imported, rows_of
 from ftnn.experiments.paper.mnist.cells import Cell, FineTuning
 from ftnn.formula import catalogue
 
-COLUMNS = (
-    "hidden_layers",
-    "function",
-    "activation",
-    "gamma",
-    "lwt_accuracy",
-    "ft_accuracy",
-    "seed",
-    "seconds",
-    "failed",
-    "digest",
+_RESULTS = (
+    *("hidden_layers", "function", "activation", "gamma", "lwt_accuracy", "ft_accuracy"),
+    *("seed", "seconds", "failed", "digest"),
 )
-SETTING_COLUMNS = ("data", "lwt_epochs", "ft_epochs", "width", "batch_size")
-"""Further columns of the table `other`; in the other tables, these settings are the paper's."""
+_SETTINGS = ("lwt_epochs", "ft_epochs", "width", "batch_size")
+_VALIDATION = ("lwt_validation_accuracy", "validation_accuracy")
+COLUMNS = (*_RESULTS, *_VALIDATION, "data")
+OTHER_COLUMNS = (*COLUMNS, *_SETTINGS)
+"""Of the table `other`; in the other tables, these settings are the paper's."""
+OLDER_DATA = "mnist"
+"""What a file without the column `data` was trained on: all 60,000 images."""
 
 
 def _lines(name: str, rows: Iterable[Row], epochs: Callable[[], Epochs]) -> Iterator[tuple[Row, list[Any]]]:
     chosen = [(cell, row) for cell, row in rows_of(FineTuning, rows) if _table_of(cell) == name]
     for cell, row in sorted(chosen, key=_place):
         lwt, ft = (None, None) if row.failed else (row.lwt_accuracy, row.ft_accuracy)
+        validation = row.lwt_validation_accuracy, row.validation_accuracy
         values = [
             cell.hidden_layers,
             cell.function,
@@ -42,6 +40,8 @@ def _lines(name: str, rows: Iterable[Row], epochs: Callable[[], Epochs]) -> Iter
             "" if row.cell_seconds is None else f"{row.cell_seconds:.1f}",
             row.failed or "",
             row.digest,
+            *("" if row.failed or value is None else f"{value:.2f}" for value in validation),
+            cell.data,
             *(_settings(cell) if name == "other" else ()),
         ]
         yield row, values
@@ -49,18 +49,25 @@ def _lines(name: str, rows: Iterable[Row], epochs: Callable[[], Epochs]) -> Iter
 
 def _place(chosen: tuple[Cell, Row]) -> tuple[Any, ...]:
     cell, _ = chosen
-    return cell.hidden_layers, cell.function, cell.activation, -cell.gamma, cell.seed, _settings(cell)
+    return (
+        cell.hidden_layers,
+        cell.function,
+        cell.activation,
+        -cell.gamma,
+        cell.seed,
+        cell.data,
+        _settings(cell),
+    )
 
 
-def _settings(cell: Cell) -> tuple[str | int, ...]:
-    """The values of SETTING_COLUMNS."""
-    return cell.data, *cell.epochs, cell.width, cell.batch_size
+def _settings(cell: Cell) -> tuple[int, ...]:
+    return *cell.epochs, cell.width, cell.batch_size
 
 
 def _table_of(cell: Cell) -> str:
-    if not cell.matches_paper:
-        return "other"
-    return "mnist" if cell.function in catalogue else "custom"
+    if cell.function in catalogue:
+        return "mnist" if cell.matches_paper else "other"
+    return "custom" if cell.is_comparable else "other"
 
 
 def _read(lines: Iterable[Line]) -> Iterator[tuple[str, Addition]]:
@@ -70,10 +77,9 @@ def _read(lines: Iterable[Line]) -> Iterator[tuple[str, Addition]]:
 
 def _row(line: Line) -> Row:
     values = line.values
-    settings: dict[str, Any] = {}
-    if "data" in values:
-        settings = {
-            "data": values["data"],
+    settings: dict[str, Any] = {"data": values.get("data", OLDER_DATA)}
+    if "width" in values:
+        settings |= {
             "epochs": (line.number("lwt_epochs", int), line.number("ft_epochs", int)),
             "width": line.number("width", int),
             "batch_size": line.number("batch_size", int),
@@ -94,12 +100,21 @@ def _row(line: Line) -> Row:
         failed=values["failed"] or None,
         cell_seconds=line.number("seconds", float),
         digest=values["digest"],
+        **{name: line.number_or_none(name) for name in _VALIDATION if name in values},
     )
 
 
 TABLES = (
-    Table("mnist", COLUMNS, partial(_lines, "mnist"), _read),
+    Table("mnist", COLUMNS, partial(_lines, "mnist"), _read, older={_RESULTS: _read}),
     Table("custom", COLUMNS, partial(_lines, "custom"), _read),
-    Table("other", (*COLUMNS, *SETTING_COLUMNS), partial(_lines, "other"), _read, paper_settings_only=False),
+    Table(
+        "other",
+        OTHER_COLUMNS,
+        partial(_lines, "other"),
+        _read,
+        older={(*_RESULTS, "data", *_SETTINGS): _read},
+        paper_settings_only=False,
+    ),
 )
-"""Cells with the paper's settings, of catalogue and of custom functions; and cells with other settings."""
+"""Catalogue functions with the paper's settings; custom functions with them, on 50,000 or 60,000 images; and
+cells with other settings."""

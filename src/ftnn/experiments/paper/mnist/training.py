@@ -11,8 +11,8 @@ import torch
 from ftnn.data import mnist
 from ftnn.experiments.grid.jobs import Checkpoint, Outcome, Predecessor
 from ftnn.experiments.grid.task import OnProgress
-from ftnn.experiments.paper.mnist.cells import PIXELS, Cell, Stage, images
-from ftnn.experiments.paper.mnist.direct import HELD_OUT, Direct
+from ftnn.experiments.paper.mnist.cells import HELD_OUT, PIXELS, Cell, Stage, images
+from ftnn.experiments.paper.mnist.direct import Direct
 from ftnn.experiments.paper.mnist.functions import function_of, given
 from ftnn.experiments.paper.running import Running, arrays_of, load_arrays
 from ftnn.nn import Network
@@ -56,15 +56,14 @@ class _Keeper:
 def problem_of(data: str) -> Problem:
     """The data and loss of a cell's `data`."""
     loaded, count = mnist(), images(data)
-    train, test = (None, None) if count is None else (count, count // 5)
     return make_problem(
-        loaded.train_images[:train],
-        loaded.train_labels[:train],
+        loaded.train_images[:count],
+        loaded.train_labels[:count],
         inputs=PIXELS,
         outputs=10,
         dtype="float32",
         loss="softmax",
-        test=(loaded.test_images[:test], loaded.test_labels[:test]),
+        test=(loaded.test_images[: count // 5], loaded.test_labels[: count // 5]),
     )
 
 
@@ -107,7 +106,7 @@ def train_directly(task: Direct, checkpoint: Checkpoint | None, on_progress: OnP
 def _validation_accuracy(net: Network, data: str) -> float | None:
     """On the images that are held out; None if the network was trained on them."""
     loaded, count = mnist(), images(data)
-    if count is None or count > HELD_OUT:
+    if count > HELD_OUT:
         return None
     x, y = (values[HELD_OUT:][: count // 5] for values in (loaded.train_images, loaded.train_labels))
     with torch.no_grad():
@@ -148,4 +147,6 @@ def train(
         ft_accuracy=history.ft_accuracy if stage.ends_cell else None,
         digest=digest(net),
         seconds=running.seconds,
+        validation_accuracy=None if history.failed else _validation_accuracy(net, cell.data),
+        lwt_validation_accuracy=before[-1].validation_accuracy if stage.ends_cell else None,
     )

@@ -73,14 +73,14 @@
     }
     if (!run) {
       const none = make("td", "not run", "empty");
-      none.colSpan = 7;
+      none.colSpan = 8;
       row.append(none);
       return row;
     }
-    const [seed, lwt, ft, best, seconds, failed] = run;
+    const [seed, lwt, ft, best, seconds, failed, validation] = run;
     const paper = rate.paper ? rate.paper[1] : null;
     const difference = !failed && ft !== null && paper !== null ? signed(ft - paper) : "";
-    for (const text of [seed, percent(lwt), percent(ft), difference, percent(best), seconds === null ? "" : seconds.toFixed(1)])
+    for (const text of [seed, percent(lwt), percent(ft), difference, percent(validation), percent(best), seconds === null ? "" : seconds.toFixed(1)])
       row.append(make("td", text, "n"));
     row.append(make("td", failed ? `× ${failed}` : "trained", failed ? "failed wide" : "wide"));
     return row;
