@@ -67,14 +67,14 @@ def ours(formula: str, start: Mapping[str, float], x: Array, y: Array) -> tuple[
 
 
 def scipys(function: Any, start: Array, x: Array, y: Array) -> tuple[Array, Array]:
-    found = least_squares(
-        lambda t: function(t, x)[0] - y,
-        start,
-        lambda t: function(t, x)[1],
-        ftol=1e-13,
-        xtol=1e-12,
-        gtol=1e-13,
-    )
+    def residuals(t: Array) -> Array:
+        return function(t, x)[0] - y
+
+    def jacobian(t: Array) -> Array:
+        return function(t, x)[1]
+
+    options: Any = {"jac": jacobian, "ftol": 1e-13, "xtol": 1e-12, "gtol": 1e-13}
+    found = least_squares(residuals, start, **options)
     inverse = np.linalg.inv(found.jac.T @ found.jac)
     return found.x, np.sqrt(np.diag(inverse) * 2 * found.cost / (len(y) - len(start)))
 
