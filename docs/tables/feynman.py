@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,32 @@ def pykan(problem: str, seed: int) -> Iterator[Row]:
             yield grid, used, rmse(model(test[0]).numpy(), test[1].numpy()), seconds
 
 
+FUNCTION = "a + " + " + ".join(f"c{n}*x**{n}" for n in range(1, 11))
+UNITS = 6
+STARTS = 4
+ITERATIONS = 120
+
+
+def ours(problem: str, seed: int) -> Iterator[Row]:
+    """A weighted sum of six products of polynomials, of each input scaled to ±1: 139 parameters."""
+    import ftnn
+
+    (x, y), (test_x, test_y) = data(problem, seed)
+    start = time.perf_counter()
+    low, high = x.min(0), x.max(0)
+
+    def scaled(x: Array) -> Array:
+        return 2 * (x - low) / (high - low) - 1
+
+    products = ftnn.nn.Transfer(2, UNITS, FUNCTION, bias=False, reduce="product", dtype=torch.float64)
+    net = torch.nn.Sequential(products, torch.nn.Linear(UNITS, 1, dtype=torch.float64))
+    ftnn.training.fit(net, scaled(x), y, solver="lm", starts=STARTS, epochs=ITERATIONS, seed=seed)
+    seconds = time.perf_counter() - start
+    with torch.no_grad():
+        outputs = net(torch.from_numpy(scaled(test_x))).numpy()
+    yield UNITS, sum(p.numel() for p in net.parameters()), rmse(outputs, test_y), seconds
+
+
 def run(system: Callable[[str, int], Iterator[Row]], path: Path, problems: list[str]) -> None:
     torch.set_num_threads(1)
     name = system.__name__
@@ -117,7 +144,37 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def show(path: Path) -> None:
+    """The median over the seeds of each system's test RMSE and seconds; of pykan's, for the best grid."""
+    columns = (
+        "problem",
+        "formula",
+        "ftnn",
+        "pykan",
+        "ftnn is better by",
+        "seconds: ftnn",
+        "pykan",
+        "faster by",
+    )
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    by_run: dict[tuple[str, str, str], list[dict[str, str]]] = {}
+    for row in read(path):
+        by_run.setdefault((row["system"], row["problem"], row["seed"]), []).append(row)
+    for problem, (formula, *_) in PROBLEMS.items():
+        cells: list[tuple[float, float]] = []
+        for system in ("ours", "pykan"):
+            runs = [rows for (s, p, _), rows in by_run.items() if (s, p) == (system, problem)]
+            errors = [min(float(row["test_rmse"]) for row in rows) for rows in runs]
+            seconds = [max(float(row["seconds"]) for row in rows) for rows in runs]
+            cells.append((median(errors), median(seconds)))
+        (error, time_), (their_error, their_time) = cells
+        row = [problem, f"`{formula}`", f"{error:.1e}", f"{their_error:.1e}", f"{their_error / error:.2g} ×"]
+        print(f"| {' | '.join([*row, f'{time_:.2f}', f'{their_time:.0f}', f'{their_time / time_:.0f} ×'])} |")
+
+
 if __name__ == "__main__":
     command, path, *problems = sys.argv[1:]
-    if command == "pykan":
-        run(pykan, Path(path), problems)
+    if command == "show":
+        show(Path(path))
+    else:
+        run({"ours": ours, "pykan": pykan}[command], Path(path), problems)

@@ -195,19 +195,24 @@ class Function:
             value = to_text(substitute(self.expr, {INPUT: number(0)}))
             message = f"cannot be grounded: F(0) = {value} is not finite for all initial parameters"
             raise error_in(self._formula, message)
-        match self.expr:
-            case Call("sub", (first, second)) if second is _at_zero(first):
-                return self
-            case _ if self.at_zero is ZERO:
-                return self
-            case expr:
-                grounded = to_text(folded("sub", expr, self.at_zero))
+        if self.is_grounded or self.at_zero is ZERO:
+            return self
+        grounded = to_text(folded("sub", self.expr, self.at_zero))
         used = names(parse(grounded, limited=False))
         return Function.composed(
             grounded,
             {name: bounds for name, bounds in self._init.items() if name in used},
             {name: choices for name, choices in self._choices.items() if name in used},
         )
+
+    @property
+    def is_grounded(self) -> bool:
+        """Whether it is of the form F(x) - F(0), as `grounded()` writes it."""
+        match self.expr:
+            case Call("sub", (first, second)):
+                return second is _at_zero(first)
+            case _:
+                return False
 
     def explain(self, x: Range = (-1.0, 1.0)) -> Explanation:
         """A report for before training: derivatives, plan, zeros, poles, jumps, overflow, sleep and death.

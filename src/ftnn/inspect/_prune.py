@@ -22,7 +22,8 @@ def prune(net: nn.Module, least: float = 0.0) -> nn.Module:
     """A copy of `net` without the dead connections that training cannot revive, with equal outputs.
 
     A layer with such connections becomes an [`ftnn.nn.Partial`][], and their constant values are added to its
-    bias. The copy is an ordinary module: it can be trained, saved and pruned again.
+    bias; those of product units are multiplied into its scale. The copy is an ordinary module: it can be
+    trained, saved and pruned again.
 
     **Arguments:**
 
@@ -58,7 +59,11 @@ def _pruned(layer: FeedForward, least: float) -> Partial | None:
     if not dead.any() or dead.mean() < least:
         return None
     first = next(iter(connections.values.values()))
-    offsets = _dead_values(layer, connections, dead)
+    offsets, factors = np.zeros(layer.out_features), np.ones(layer.out_features)
+    if layer.reduce == "product":
+        factors = _dead_values(layer, connections, dead)
+    else:
+        offsets = _dead_values(layer, connections, dead)
     alive = torch.from_numpy(np.flatnonzero(~dead)).to(first.device)
     function = layer.function if layer._mixed is None else layer._mixed
     if isinstance(function, Mixed) and not isinstance(function.assign, str):  # the constants have the kinds
@@ -69,7 +74,8 @@ def _pruned(layer: FeedForward, least: float) -> Partial | None:
         function,
         torch.stack([connections.outputs[alive], connections.inputs[alive]], 1),
         bias=layer.bias is not None or bool(offsets.any()),
-        scale=layer.scale is not None,
+        scale=layer.scale is not None or bool((factors != 1).any()),
+        reduce=layer.reduce,
         device=first.device,
         dtype=first.dtype,
         backend=layer.backend,
@@ -81,9 +87,10 @@ def _pruned(layer: FeedForward, least: float) -> Partial | None:
             matrices[name].copy_(connections.values[name][alive][order])
     for name in new.theta:
         new.theta[name].requires_grad_(layer.theta[name].requires_grad)
-    if new.scale is not None and layer.scale is not None:
-        new.scale.copy_(layer.scale)
-        new.scale.requires_grad_(layer.scale.requires_grad)
+    if new.scale is not None:
+        old_scale = np.ones(layer.out_features) if layer.scale is None else layer.scale.double().cpu().numpy()
+        new.scale.copy_(torch.from_numpy(old_scale * factors))
+        new.scale.requires_grad_(layer.scale is None or layer.scale.requires_grad)
     if new.bias is not None:
         old_bias = np.zeros(layer.out_features) if layer.bias is None else layer.bias.double().cpu().numpy()
         new.bias.copy_(torch.from_numpy(old_bias + offsets))
@@ -93,10 +100,14 @@ def _pruned(layer: FeedForward, least: float) -> Partial | None:
 
 
 def _dead_values(layer: FeedForward, connections: ConnectionList, dead: Array) -> Array:
-    """What each output's dead connections add to it, the same for any input, (out,) float64."""
+    """What each output's dead connections add to it, or multiply it by, for any input, (out,) float64."""
     indices = torch.from_numpy(np.flatnonzero(dead)).to(connections.inputs.device)
     parameters = {name: value.double().cpu().numpy() for name, value in connections.pick(indices).items()}
     values = np.broadcast_to(evaluate(layer.function.expr, {INPUT: 0.0, **parameters}), len(indices))
     outputs = connections.outputs[indices].cpu().numpy()
+    if layer.reduce == "product":
+        products = np.ones(layer.out_features)
+        np.multiply.at(products, outputs, values)
+        return products
     sums = np.bincount(outputs, weights=values, minlength=layer.out_features)
     return sums if layer.scale is None else sums * layer.scale.double().cpu().numpy()

@@ -11,7 +11,19 @@ import numpy as np
 from torch import Tensor, nn
 
 from ftnn.errors import FtnnError
-from ftnn.formula._expr import INPUT, ZERO, Expr, bottom_up, folded, number, plus, substitute, symbol
+from ftnn.formula._expr import (
+    INPUT,
+    ONE,
+    ZERO,
+    Expr,
+    bottom_up,
+    folded,
+    number,
+    plus,
+    substitute,
+    symbol,
+    times,
+)
 from ftnn.inspect._layers import Array, connection_list, describe
 from ftnn.nn import Network
 from ftnn.nn._activations import MODULES, activation_formula, formula_of
@@ -147,8 +159,9 @@ def apply(stage: Stage, units: list[Expr]) -> list[Expr]:
         case nn.LayerNorm():
             return _affine(_normalised(units, stage.eps), stage.weight, stage.bias, stage)
         case FeedForward():
-            sums = [_sum(terms) for terms in _transfer_terms(stage, units)]
-            return _affine(sums, stage.scale, stage.bias, stage)
+            combine = _product if stage.reduce == "product" else _sum
+            results = [combine(terms) for terms in _transfer_terms(stage, units)]
+            return _affine(results, stage.scale, stage.bias, stage)
 
 
 def _affine(units: list[Expr], scale: Tensor | None, shift: Tensor | None, stage: nn.Module) -> list[Expr]:
@@ -186,6 +199,10 @@ def _transfer_terms(layer: FeedForward, units: list[Expr]) -> list[list[Expr]]:
 
 def _sum(terms: Iterable[Expr]) -> Expr:
     return reduce(plus, terms, ZERO)
+
+
+def _product(factors: Iterable[Expr]) -> Expr:
+    return reduce(times, factors, ONE)
 
 
 def rounded(value: float, digits: int | None) -> float:

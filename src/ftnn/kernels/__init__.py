@@ -19,6 +19,8 @@ from ftnn.kernels.memory import memory as memory
 from ftnn.kernels.memory import memory_step as memory_step
 from ftnn.kernels.operands import Lists as Lists
 from ftnn.kernels.operands import check_layout as check_layout
+from ftnn.kernels.operator import connection_values as connection_values
+from ftnn.kernels.operator import listed_values as listed_values
 from ftnn.kernels.operator import traced_transfer as traced_transfer
 from ftnn.kernels.operator import transfer as transfer
 from ftnn.kernels.program import program_of as program_of

@@ -35,6 +35,7 @@ class Contraction:
 
 _RESULTS: dict[str, tuple[Axes, ...]] = {
     "transfer": ("bo",),
+    "each": ("bio",),  # the values of all connections, to be combined in another way
     "list": ("bi",),  # listed connections act as inputs of a single output
     "memory": ("bo", "bio"),  # the sums, and the new cells
 }
@@ -45,7 +46,7 @@ _RESULTS: dict[str, tuple[Axes, ...]] = {
 def contraction(program: Program, path: str) -> Contraction:
     """The contraction that a layer of this function computes, or a derivative of it.
 
-    `path` is text because operators take text: `"transfer"`, `"list"` or `"memory"`, then for each
+    `path` is text because operators take text: `"transfer"`, `"each"`, `"list"` or `"memory"`, then for each
     differentiation a slash and the numbers of the operands to differentiate by, as in `"transfer/0,1"`.
     """
     kind, *chain = path.split("/")

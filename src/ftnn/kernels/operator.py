@@ -61,6 +61,16 @@ def _is_fused(x: Tensor, backend: Backend) -> bool:
     return backend == "reference" or (backend == "auto" and x.device.type != "cpu")
 
 
+def connection_values(function: Function, x: Tensor, matrices: Matrices) -> Tensor:
+    """What every connection sends, (batch, in, out). For the arguments, see `transfer`."""
+    return contract("each", function, x, *matrices)[0]
+
+
+def listed_values(function: Function, x: Tensor, matrices: Matrices, inputs: Tensor) -> Tensor:
+    """What every connection of a list sends, (batch, connections); each matrix is (connections,)."""
+    return contract("list", function, x.index_select(1, inputs), *(m[:, None] for m in matrices))[0]
+
+
 # --- the operators ---
 
 
@@ -193,8 +203,7 @@ def traced_transfer(
     Each matrix, `inputs` and `outputs` are (connections,); `count` is the number of outputs. The values of
     all connections are in memory at once.
     """
-    columns = (x.index_select(1, inputs), *(matrix[:, None] for matrix in matrices))
-    (values,) = contract("list", function, *columns)
+    values = listed_values(function, x, matrices, inputs)
     return x.new_zeros(x.shape[0], count).index_add(1, outputs, values)
 
 

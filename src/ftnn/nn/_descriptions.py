@@ -133,11 +133,14 @@ def _build_functions(description: Any) -> Function | Mixed:
 def _describe_layer(layer: Connections) -> Description:
     described = {**_describe_linear(layer), "backend": layer.backend, **_describe_functions(layer)}
     is_scaled = isinstance(layer, FeedForward) and layer.scale is not None
-    return described | ({"scale": True} if is_scaled else {})  # absent in files without any
+    is_product = isinstance(layer, FeedForward) and layer.reduce == "product"
+    described |= {"reduce": "product"} if is_product else {}
+    return described | ({"scale": True} if is_scaled else {})  # both absent in files without any
 
 
 def _feed_forward_arguments(description: Any, **more: type) -> dict[str, Any]:
     arguments = _layer_arguments(description, **more)
+    arguments |= _fields(description, reduce=str) if "reduce" in description else {}
     return arguments | (_fields(description, scale=bool) if "scale" in description else {})
 
 
@@ -154,6 +157,8 @@ def _build_memory(description: Any) -> Memory:
 
 
 def _describe_network(net: Network) -> Description:
+    if any(layer.reduce != "sum" for layer in net.layers):
+        raise ModelFileError("a Network with product units cannot be saved; use an nn.Sequential")
     scales = [layer.scale is not None for layer in net.layers]
     return {
         "in_features": net.in_features,

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from ftnn.errors import FtnnError
 from ftnn.formula import Function
 from ftnn.formula._balance import Inputs, scaled_ranges
-from ftnn.kernels import Backend, transfer
+from ftnn.kernels import Backend, connection_values, transfer
 from ftnn.nn._connections import AnyFunction, Connections, check_input
 from ftnn.nn._precision import precision
+from ftnn.nn._reduce import Reduce, check_reduce, near_one, product
 
 SAMPLES = 1000
 """The most samples that calibration looks at."""
@@ -23,8 +24,10 @@ SAMPLES = 1000
 class FeedForward(Connections):
     """`scale·(F ⊙ x) + b`, for whole matrices or lists of connections. Arguments as for `Connections`."""
 
-    def __init__(self, *arguments: Any, scale: bool, **options: Any):
+    def __init__(self, *arguments: Any, scale: bool, reduce: Reduce = "sum", **options: Any):
+        self.reduce: Reduce = reduce
         super().__init__(*arguments, **options)
+        check_reduce(reduce, self.kinds, self.backend)
         self.scale = nn.Parameter(self._first.new_ones(self.out_features)) if scale else None
         if self.function.has_memory:
             raise FtnnError(
@@ -85,6 +88,11 @@ class FeedForward(Connections):
         device = "cpu" if generator is None else generator.device
         seed = int(torch.randint(2**62, (), generator=generator, device=device))
         self._draw_from(seed)
+        if self.reduce == "product":
+            parameters = {name: self.theta[name] for name in self.theta}
+            near_one(self.function, x, parameters, {name: self.constants[name] for name in self.constants})
+            self._drawn = self._fingerprint()
+            return
         deviation = float(self(x).double().var(0, correction=0).mean().sqrt())
         if not 0 < deviation < float("inf"):
             return
@@ -105,7 +113,8 @@ class FeedForward(Connections):
         """`F ⊙ x + b`: (batch, in_features) → (batch, out_features)."""
 
     def extra_repr(self) -> str:
-        return super().extra_repr() + (", scale=True" if self.scale is not None else "")
+        scale = ", scale=True" if self.scale is not None else ""
+        return super().extra_repr() + scale + (f", reduce={self.reduce!r}" if self.reduce != "sum" else "")
 
 
 class Transfer(FeedForward):
@@ -122,6 +131,9 @@ class Transfer(FeedForward):
         `"cpu"` generated CPU code, and `"triton"` Triton kernels on a GPU, which need `ftnn[triton]`.
     - `scale`: whether to multiply each sum by a trainable number, which starts at 1: `scale·(F ⊙ x) + b`.
         [`ftnn.nn.folded`][] adds it where a normalisation cannot be folded into the function's parameters.
+    - `reduce`: `"sum"`, or `"product"` for product units: `y_i = Π_j F_ij(x_j) + b_i`. Gradients are exact
+        where factors are 0. Functions that are grounded are refused. The values of all connections,
+        (batch, in_features, out_features), are in memory at once.
 
     Shapes: the input is (…, in_features), the output (…, out_features). `state_dict` has `theta.<name>` and
     `constants.<name>`, each (in_features, out_features), and `bias` and `scale`, (out_features,), if present.
@@ -140,6 +152,7 @@ class Transfer(FeedForward):
         dtype: torch.dtype | None = None,
         backend: Backend = "auto",
         scale: bool = False,
+        reduce: Reduce = "sum",
     ):
         super().__init__(
             in_features,
@@ -150,7 +163,10 @@ class Transfer(FeedForward):
             dtype=dtype,
             backend=backend,
             scale=scale,
+            reduce=reduce,
         )
 
     def _sums(self, rows: Tensor, matrices: list[Tensor], bias: Tensor | None) -> Tensor:
+        if self.reduce == "product":
+            return product(connection_values(self.function, rows, matrices), bias)
         return transfer(self.function, rows, matrices, self.backend, bias=bias)

@@ -141,7 +141,8 @@ def _scale_functions(layer: FeedForward, scale: Tensor) -> None:
             "a layer's parameters are parametrised; first make that permanent with "
             "torch.nn.utils.parametrize.remove_parametrizations"
         )
-    exponents = [amplitudes(kind) for kind in layer.kinds]
+    # In a product, every factor would take the scale: only the layer can.
+    exponents = [amplitudes(kind) if layer.reduce == "sum" else {} for kind in layer.kinds]
     can_take = torch.ones_like(scale, dtype=torch.bool)
     for number, (kind, powers) in enumerate(zip(layer.kinds, exponents, strict=True)):
         can_take &= _can_take(kind, powers, scale) | ~_occurs(layer, number)

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from ftnn.errors import ShapeError
-from ftnn.kernels import Backend, Lists, is_traced, traced_transfer, transfer
+from ftnn.kernels import Backend, Lists, is_traced, listed_values, traced_transfer, transfer
 from ftnn.nn._connections import AnyFunction, size
 from ftnn.nn._feed_forward import FeedForward
+from ftnn.nn._reduce import Reduce, product
 
 
 class Partial(FeedForward):
@@ -22,7 +23,7 @@ class Partial(FeedForward):
     - `function`: the function of every connection, as for [`ftnn.nn.Transfer`][].
     - `connections`: the (output, input) of each, (connections, 2) integers in any order; or only their
         number, if `load_state_dict` will set them.
-    - `bias`, `device`, `dtype`, `backend`, `scale`: as for [`ftnn.nn.Transfer`][].
+    - `bias`, `device`, `dtype`, `backend`, `scale`, `reduce`: as for [`ftnn.nn.Transfer`][].
 
     Shapes: the input is (…, in_features), the output (…, out_features). `state_dict` has `theta.<name>` and
     `constants.<name>`, each (connections,), ordered by output, then input; `inputs` and `outputs`, the ends
@@ -43,6 +44,7 @@ class Partial(FeedForward):
         dtype: torch.dtype | None = None,
         backend: Backend = "auto",
         scale: bool = False,
+        reduce: Reduce = "sum",
     ):
         in_features, pairs = size("in_features", in_features), _pairs(connections)
         order = (pairs[:, 0] * in_features + pairs[:, 1]).argsort()
@@ -55,6 +57,7 @@ class Partial(FeedForward):
             dtype=dtype,
             backend=backend,
             scale=scale,
+            reduce=reduce,
             places=(pairs[order, 1], pairs[order, 0]),
         )
         self._checked: tuple[Tensor, Tensor, tuple[int, int], Tensor] | None = None
@@ -110,6 +113,13 @@ class Partial(FeedForward):
         return whole.index_put((self.outputs.long(), self.inputs.long()), listed)
 
     def _sums(self, rows: Tensor, matrices: list[Tensor], bias: Tensor | None) -> Tensor:
+        if self.reduce == "product":  # a connection that does not exist is a factor of 1
+            self.check()
+            factors = listed_values(self.function, rows, matrices, self.inputs)
+            ones = rows.new_ones(len(rows), self.in_features, self.out_features)
+            samples = torch.arange(len(rows), device=rows.device)[:, None]
+            places = (samples, self.inputs.long(), self.outputs.long())
+            return product(ones.index_put(places, factors), bias)
         if is_traced():
             places = (self.inputs, self.outputs.long())  # ONNX scatters by int64 only
             out = traced_transfer(self.function, rows, matrices, *places, self.out_features)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 
 import numpy as np
@@ -13,6 +12,7 @@ from ftnn.training._history import Covariance
 from ftnn.training._objective import NetworkObjective
 from ftnn.training._problem import Array, Problem
 from ftnn.training._searches import BoundsOf, bounds_of
+from ftnn.training._threads import one_thread_each
 
 MOST_PARAMETERS = 3000
 """The covariance of more is not computed."""
@@ -29,7 +29,7 @@ def covariance_of(
     """The covariance at the network's present parameters and what to note about it; None if there is none."""
     if problem.loss != "squared":
         return None, [f"no standard errors: they need loss='squared', not {problem.loss!r}"]
-    objective = NetworkObjective(_in_float64(net), problem)
+    objective = NetworkObjective(net, problem)
     form, theta = objective.form, objective.form.theta()
     size = form.size
     used = len(problem.x) if problem.weights is None else int(np.count_nonzero(problem.weights))
@@ -40,7 +40,8 @@ def covariance_of(
         return None, [
             f"no standard errors: {observations} observations of {size} parameters leave no degree of freedom"
         ]
-    triangle, squares = objective.factor(theta)
+    with one_thread_each():
+        triangle, squares = objective.factor(theta)
     if not bool(torch.isfinite(triangle).all()):
         return None, ["no standard errors: the Jacobian is not finite"]
     names = _entries({name: tuple(p.shape) for name, p in form.trained.items()})
@@ -52,7 +53,8 @@ def covariance_of(
         if fixed.any():
             notes.append(f"at a bound, so without a standard error: {_some(names, fixed)}")
     variance = squares / (observations - int((~fixed).sum()))
-    own, undetermined = _inverse(triangle.numpy()[:, ~fixed])
+    with one_thread_each():
+        own, undetermined = _inverse(triangle.numpy()[:, ~fixed])
     matrix = np.full((size, size), np.nan)
     matrix[np.ix_(~fixed, ~fixed)] = variance * own
     bad = np.zeros(size, bool)
@@ -74,10 +76,6 @@ def covariance_of(
     return Covariance(matrix, names, shapes, float(np.sqrt(variance)), tuple(notes)), notes
 
 
-def _in_float64(net: nn.Module) -> nn.Module:
-    return copy.deepcopy(net).cpu().double()
-
-
 def _inverse(triangle: Array) -> tuple[Array, Array]:
     """(RᵀR)⁻¹, and which parameters have a part in a direction that R does not see, (parameters,) bool.
 
@@ -85,7 +83,8 @@ def _inverse(triangle: Array) -> tuple[Array, Array]:
     """
     norms = np.linalg.norm(triangle, axis=0)
     norms = np.where(norms > 0, norms, 1.0)
-    _, values, directions = np.linalg.svd(triangle / norms, full_matrices=True)
+    svd = torch.linalg.svd(torch.from_numpy(triangle / norms), full_matrices=True)
+    values, directions = svd.S.numpy(), svd.Vh.numpy()
     values = np.concatenate([values, np.zeros(triangle.shape[1] - len(values))])
     seen = values > TOLERANCE * max(values.max(initial=0.0), 1e-300)
     scaled = directions[seen] / values[seen, None]

@@ -6,9 +6,8 @@ computed by one thread, so results do not depend on the number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -21,6 +20,7 @@ from ftnn.training._outcome import classes_of
 from ftnn.training._problem import Array, Problem
 from ftnn.training._searches import Lbfgs, LevenbergMarquardt, OneSearch, starting_networks
 from ftnn.training._settings import Settings
+from ftnn.training._threads import one_thread_each
 
 FIRST_CUT = 10
 """The iteration after which half of the searches end; then each time after twice as many."""
@@ -52,7 +52,7 @@ class SearchEngine:
 
     def epoch(self, order: Array, rates: Array, data: Problem | None = None) -> Iterator[Steps]:
         active = [self._searches[n] for n in self._alive if not self._searches[n].converged]
-        with _one_thread_each() as threads:
+        with one_thread_each() as threads:
             if threads == 1 or len(active) <= 1:
                 for search in active:
                     search.advance()
@@ -77,7 +77,7 @@ class SearchEngine:
             self._alive = sorted(ranked[: (len(ranked) + 1) // 2])
 
     def outputs(self, x: Array) -> Array:
-        with _one_thread_each():
+        with one_thread_each():
             return self._best.outputs(torch.from_numpy(x).double()).numpy()
 
     def hidden(self, x: Array) -> Array:
@@ -119,14 +119,3 @@ def _advance(search: OneSearch) -> None:
 def _of(snapshot: Snapshot, number: int) -> dict[str, Array]:
     prefix = f"{number}."
     return {name.removeprefix(prefix): array for name, array in snapshot.items() if name.startswith(prefix)}
-
-
-@contextmanager
-def _one_thread_each() -> Generator[int]:
-    """Keep torch to one thread in each thread of Python; gives the number of threads there were."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield threads
-    finally:
-        torch.set_num_threads(threads)

@@ -7,7 +7,6 @@ for all samples, times ∂F/∂p, which the formula's own derivative gives.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,15 +15,18 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from ftnn.errors import FtnnError
-from ftnn.formula._expr import INPUT, Expr
-from ftnn.kernels import evaluate
+from ftnn.formula._expr import INPUT
+from ftnn.kernels import evaluate, program_of, signature
 from ftnn.nn import Partial, Transfer
 from ftnn.nn._activations import MODULES, activation_formula, formula_of
 from ftnn.nn._feed_forward import FeedForward
+from ftnn.nn._reduce import products_of_others
 from ftnn.training._start import applied
 
 Values = dict[str, Tensor]
 """The value of every parameter of the network, by name."""
+Slopes = tuple[str, ...]
+"""With respect to what the functions of a layer are differentiated: parameters and perhaps x."""
 Columns = dict[str, Tensor]
 """Where the Jacobian's columns of each trained parameter go, by name: (samples, outputs, *shape) views."""
 
@@ -32,8 +34,8 @@ Columns = dict[str, Tensor]
 class Part(Protocol):
     """A module of the network, with what its derivatives need from the forward pass."""
 
-    def forward(self, values: Values, x: Tensor) -> tuple[Tensor, Any]:
-        """(samples, in) → (samples, out), and what `backward` needs of this pass."""
+    def forward(self, values: Values, x: Tensor, slopes: Slopes | None = None) -> tuple[Tensor, Any]:
+        """(samples, in) → (samples, out), and what `backward` needs of this pass if slopes are wanted."""
         ...
 
     def backward(self, values: Values, kept: Any, error: Tensor, columns: Columns, first: bool) -> Tensor:
@@ -54,21 +56,24 @@ class _Functions:
 
     def _operands(self, values: Values, x: Tensor) -> Values:
         matrices = {name: values[f"{self.prefix}theta.{name}"] for name in self.layer.theta}
-        matrices |= {name: self.layer.constants[name].double() for name in self.layer.constants}
+        matrices |= {name: self.layer.constants[name].cpu().double() for name in self.layer.constants}
         return {INPUT: x[:, :, None], **matrices}
 
-    def forward(self, values: Values, x: Tensor) -> tuple[Tensor, Any]:
-        (each,) = evaluate((self.layer.function.expr,), self._operands(values, x))
-        sums = each.expand(len(x), self.layer.in_features, self.layer.out_features).sum(1)
-        return _scaled(self.layer, self.prefix, values, sums), (x, sums)
+    def forward(self, values: Values, x: Tensor, slopes: Slopes | None = None) -> tuple[Tensor, Any]:
+        shape = (len(x), self.layer.in_features, self.layer.out_features)
+        each, by_name = _computed(self.layer, slopes or (), self._operands(values, x), shape)
+        is_product = self.layer.reduce == "product"
+        sums = each.prod(1) if is_product else each.sum(1)
+        kept = (by_name, sums, each if is_product else None)
+        return _scaled(self.layer, self.prefix, values, sums), kept
 
     def backward(self, values: Values, kept: Any, error: Tensor, columns: Columns, first: bool) -> Tensor:
-        x, sums = kept
+        slopes, sums, factors = kept
         error = _through_scale(self.layer, self.prefix, values, sums, error, columns)
-        names = [name for name in self.layer.theta if f"{self.prefix}theta.{name}" in columns]
-        slopes = _slopes(self.layer, names, first, self._operands(values, x))
         weights = error[:, :, None, :]
-        for name in names:
+        if factors is not None:
+            weights = weights * products_of_others(factors)[:, None]
+        for name in slopes.keys() - {INPUT}:
             torch.mul(weights, slopes[name][:, None], out=columns[f"{self.prefix}theta.{name}"])
         return error if first else (weights * slopes[INPUT][:, None]).sum(3)
 
@@ -82,23 +87,21 @@ class _Listed:
 
     def _operands(self, values: Values, x: Tensor) -> Values:
         matrices = {name: values[f"{self.prefix}theta.{name}"] for name in self.layer.theta}
-        matrices |= {name: self.layer.constants[name].double() for name in self.layer.constants}
+        matrices |= {name: self.layer.constants[name].cpu().double() for name in self.layer.constants}
         return {INPUT: x[:, self.layer.inputs.long()], **matrices}
 
-    def forward(self, values: Values, x: Tensor) -> tuple[Tensor, Any]:
-        (each,) = evaluate((self.layer.function.expr,), self._operands(values, x))
+    def forward(self, values: Values, x: Tensor, slopes: Slopes | None = None) -> tuple[Tensor, Any]:
         outputs = self.layer.outputs.long()
-        sums = x.new_zeros(len(x), self.layer.out_features)
-        sums.index_add_(1, outputs, each.expand(len(x), len(outputs)))
-        return _scaled(self.layer, self.prefix, values, sums), (x, sums)
+        shape = (len(x), len(outputs))
+        each, by_name = _computed(self.layer, slopes or (), self._operands(values, x), shape)
+        sums = x.new_zeros(len(x), self.layer.out_features).index_add_(1, outputs, each)
+        return _scaled(self.layer, self.prefix, values, sums), (by_name, sums)
 
     def backward(self, values: Values, kept: Any, error: Tensor, columns: Columns, first: bool) -> Tensor:
-        x, sums = kept
+        slopes, sums = kept
         error = _through_scale(self.layer, self.prefix, values, sums, error, columns)
-        names = [name for name in self.layer.theta if f"{self.prefix}theta.{name}" in columns]
-        slopes = _slopes(self.layer, names, first, self._operands(values, x))
         weights = error[:, :, self.layer.outputs.long()]
-        for name in names:
+        for name in slopes.keys() - {INPUT}:
             torch.mul(weights, slopes[name][:, None], out=columns[f"{self.prefix}theta.{name}"])
         if first:
             return error
@@ -106,14 +109,14 @@ class _Listed:
         return down.index_add_(2, self.layer.inputs.long(), weights * slopes[INPUT][:, None])
 
 
-def _slopes(layer: FeedForward, names: Sequence[str], first: bool, operands: Values) -> Values:
-    """∂F/∂name for the parameters and, unless this is the first layer, x; (samples, …connections)."""
-    wanted = [*names, *([] if first else [INPUT])]
-    expressions: list[Expr] = [layer.function.slopes[name] for name in wanted]
-    x, some = operands[INPUT], next(iter(operands[name] for name in layer.theta))
-    shape = torch.broadcast_shapes(x.shape, some.shape)
-    computed = evaluate(tuple(expressions), operands) if expressions else []
-    return {name: slope.expand(shape) for name, slope in zip(wanted, computed, strict=True)}
+def _computed(
+    layer: FeedForward, names: Slopes, operands: Values, shape: tuple[int, ...]
+) -> tuple[Tensor, Values]:
+    """F and ∂F/∂name for each name, (samples, …connections), with what they share computed once."""
+    program = program_of(*signature(layer.function))
+    expressions = (program.expr, *(program.slopes[name] for name in names))
+    value, *slopes = (each.expand(shape) for each in evaluate(expressions, operands))
+    return value, dict(zip(names, slopes, strict=True))
 
 
 def _scaled(layer: FeedForward, prefix: str, values: Values, sums: Tensor) -> Tensor:
@@ -140,7 +143,7 @@ class _Linear:
     layer: nn.Linear
     prefix: str
 
-    def forward(self, values: Values, x: Tensor) -> tuple[Tensor, Any]:
+    def forward(self, values: Values, x: Tensor, slopes: Slopes | None = None) -> tuple[Tensor, Any]:
         return nn.functional.linear(x, values[f"{self.prefix}weight"], values.get(f"{self.prefix}bias")), x
 
     def backward(self, values: Values, kept: Any, error: Tensor, columns: Columns, first: bool) -> Tensor:
@@ -155,7 +158,7 @@ class _Linear:
 class _Activation:
     text: str
 
-    def forward(self, values: Values, x: Tensor) -> tuple[Tensor, Any]:
+    def forward(self, values: Values, x: Tensor, slopes: Slopes | None = None) -> tuple[Tensor, Any]:
         return activation_formula(self.text)(x), x
 
     def backward(self, values: Values, kept: Any, error: Tensor, columns: Columns, first: bool) -> Tensor:
@@ -178,8 +181,16 @@ class VectorForm:
         if any(is_parametrized(module) for module in net.modules()):
             raise FtnnError('solver="lm" cannot train parametrised modules; use solver="lbfgs"')
         self.trained = {name: p for name, p in every.items() if p.requires_grad}
-        self._frozen = {name: p.detach().double() for name, p in every.items() if not p.requires_grad}
+        self._frozen = {name: p.detach().cpu().double() for name, p in every.items() if not p.requires_grad}
         self.size = sum(p.numel() for p in self.trained.values())
+        self._slopes = [self._wanted(part, number == 0) for number, part in enumerate(self._parts)]
+
+    def _wanted(self, part: Part, first: bool) -> Slopes:
+        """What the functions of a part are differentiated by; the first part's inputs do not change."""
+        if not isinstance(part, _Functions | _Listed):
+            return ()
+        names = [name for name in part.layer.theta if f"{part.prefix}theta.{name}" in self.trained]
+        return (*names, *([] if first else [INPUT]))
 
     def values(self, theta: Tensor) -> Values:
         """Views of a vector, (size,), in the shapes of the parameters; and the frozen parameters."""
@@ -189,7 +200,7 @@ class VectorForm:
 
     def theta(self) -> Tensor:
         """The parameters as they are now, (size,)."""
-        return torch.cat([p.detach().double().flatten() for p in self.trained.values()])
+        return torch.cat([p.detach().cpu().double().flatten() for p in self.trained.values()])
 
     def outputs(self, theta: Tensor, x: Tensor) -> Tensor:
         """(samples, in) → (samples, outputs)."""
@@ -201,11 +212,11 @@ class VectorForm:
     def jacobian(self, theta: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """The outputs, (samples, outputs), and their Jacobian, (samples, outputs, size)."""
         values, tape = self.values(theta), []
-        for part in self._parts:
-            x, kept = part.forward(values, x)
+        for part, slopes in zip(self._parts, self._slopes, strict=True):
+            x, kept = part.forward(values, x, slopes)
             tape.append(kept)
         samples, outputs = x.shape
-        jacobian = x.new_zeros(samples, outputs, self.size)
+        jacobian = x.new_empty(samples, outputs, self.size)
         blocks = jacobian.split([p.numel() for p in self.trained.values()], 2)
         columns = {
             name: block.view(samples, outputs, *p.shape)
@@ -223,6 +234,8 @@ def _part(module: nn.Module, name: str) -> list[Part]:
         return [_Functions(module, prefix)]
     if type(module) is Partial:
         module.check()
+        if module.reduce == "product":
+            raise FtnnError('solver="lm" has no Jacobian for a Partial layer of products; use solver="lbfgs"')
         return [_Listed(module, prefix)]
     if type(module) is nn.Linear:
         return [_Linear(module, prefix)]

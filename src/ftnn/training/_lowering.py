@@ -221,6 +221,8 @@ def _partial(layer: Partial) -> list[Part]:
 def _unscaled(layer: Any) -> Any:
     if getattr(layer, "scale", None) is not None:
         raise NoCompiledFormError("a layer with a scale")
+    if getattr(layer, "reduce", "sum") != "sum":
+        raise NoCompiledFormError("product units")
     return layer
 
 

@@ -72,7 +72,7 @@ class NetworkObjective:
 
     **Arguments:**
 
-    - `net`: a float64 network on the CPU; its trained parameters are what the vector holds.
+    - `net`: its trained parameters are what the vector holds.
     """
 
     def __init__(self, net: nn.Module, problem: Problem):

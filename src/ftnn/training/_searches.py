@@ -175,8 +175,11 @@ def starting_networks(
     sample = torch.from_numpy(x[np.linspace(0, len(x) - 1, min(len(x), SAMPLES)).astype(np.int64)]).double()
     networks: list[nn.Module] = []
     for number in range(count):
-        start = copy.deepcopy(net).cpu().double()
-        if number or (untouched and calibrate):
+        draws = number > 0 or (untouched and calibrate)
+        # What is not drawn anew is only read until the search ends.
+        is_ready = all(p.dtype == torch.float64 and p.device.type == "cpu" for p in net.parameters())
+        start = net if is_ready and not draws else copy.deepcopy(net).cpu().double()
+        if draws:
             own = seed if number == 0 else int(stream(seed, Purpose.starts, number).integers(2**31))
             _draw(start, sample, own, calibrate=calibrate)
         networks.append(start)

@@ -233,7 +233,9 @@ class Settings:
                 "learning rate: set only one of them"
             )
         self._check("momentum")
-        with_momentum = Rule("p - rate*m", {"m": "mu*m + g"}, {"mu": self.momentum})
+        with_momentum = None
+        if self.momentum:
+            with_momentum = Rule("p - rate*m", {"m": "mu*m + g"}, {"mu": self.momentum})
         if self.momentum and self.optimizer not in (None, "sgd", with_momentum):
             raise FtnnError(
                 f"momentum={quoted(self.momentum)} is for SGD, not for optimizer={quoted(self.optimizer)}"

@@ -1,0 +1,171 @@
+"""Product units: `y_i = Π_j F_ij(x_j) + b_i`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ftnn
+from ftnn.errors import FtnnError, ModelFileError
+from ftnn.nn import Network, Partial, Transfer
+from ftnn.training import fit
+from ftnn.training._jacobian import VectorForm
+
+FLOAT64 = torch.float64
+FORMULA = "p*sin(q*x + r) + s"
+
+
+def layer(**options: Any) -> Transfer:
+    torch.manual_seed(0)
+    return Transfer(3, 4, FORMULA, reduce="product", dtype=FLOAT64, **options)
+
+
+def samples(count: int = 7) -> Tensor:
+    return torch.randn(count, 3, dtype=FLOAT64, generator=torch.Generator().manual_seed(1))
+
+
+def written_out(net: Transfer, x: Tensor) -> Tensor:
+    p, q, r, s = (net.matrix(name)[None] for name in "pqrs")
+    factors = p * torch.sin(q * x[:, None, :] + r) + s
+    return factors[:, :, 0] * factors[:, :, 1] * factors[:, :, 2] + (0 if net.bias is None else net.bias)
+
+
+def test_units_are_products_of_their_connections():
+    net = layer()
+    nn.init.normal_(net.bias)  # pyright: ignore[reportArgumentType]
+    torch.testing.assert_close(net(samples()), written_out(net, samples()), rtol=1e-13, atol=1e-13)
+    assert "reduce='product'" in repr(net)
+    assert net(samples().reshape(7, 1, 3)).shape == (7, 1, 4)
+
+
+def functional(net: nn.Module) -> Any:
+    names = [name for name, _ in net.named_parameters()]
+
+    def call(x: Tensor, *parameters: Tensor) -> Any:
+        return torch.func.functional_call(net, dict(zip(names, parameters, strict=True)), (x,))
+
+    return call
+
+
+def test_first_and_second_derivatives_are_exact_where_factors_are_zero():
+    torch.manual_seed(0)
+    net = Transfer(3, 2, "p*x + q", reduce="product", dtype=FLOAT64)
+    with torch.no_grad():
+        net.matrix("q").zero_()
+    x = samples(4)
+    x[0, 0] = x[1, 0] = x[1, 1] = 0  # one and two factors of 0
+    x[2] = 0
+    arguments = (x.requires_grad_(), *net.parameters())
+    assert torch.autograd.gradcheck(functional(net), arguments)
+    assert torch.autograd.gradgradcheck(functional(net), arguments)
+
+
+def test_missing_connections_are_factors_of_one():
+    whole = layer(bias=False)
+    places = [(0, 1), (1, 0), (1, 2), (3, 0), (3, 1), (3, 2)]
+    part = Partial(3, 4, FORMULA, places, bias=False, reduce="product", dtype=FLOAT64)
+    with torch.no_grad():
+        for name in "pqrs":
+            part.theta[name].copy_(torch.stack([whole.matrix(name)[o, i] for o, i in places]))
+    p, q, r, s = (whole.matrix(name)[None] for name in "pqrs")
+    factors = p * torch.sin(q * samples()[:, None, :] + r) + s
+    exists = torch.zeros(4, 3, dtype=torch.bool)
+    exists[tuple(zip(*places, strict=True))] = True
+    expected = torch.where(exists, factors, 1.0).prod(2)
+    torch.testing.assert_close(part(samples()), expected, rtol=1e-13, atol=1e-13)
+    assert torch.autograd.gradcheck(functional(part), (samples(3).requires_grad_(), *part.parameters()))
+
+
+def test_pruning_keeps_the_outputs():
+    torch.manual_seed(0)
+    net = Transfer(3, 4, ftnn.Function("2 + rect(p)*x"), reduce="product", dtype=FLOAT64)
+    with torch.no_grad():
+        net.matrix("p").copy_(torch.tensor([[1.0, -1, 2], [-1, -1, -1], [1, 1, 1], [-2, 1, -3]]))
+    pruned = ftnn.inspect.prune(net)
+    assert isinstance(pruned, Partial)
+    assert pruned.reduce == "product"
+    torch.testing.assert_close(pruned(samples()), net(samples()), rtol=1e-13, atol=1e-13)
+
+
+def test_calibrated_factors_start_near_one():
+    torch.manual_seed(0)
+    for formula in (FORMULA, "exp(p*x + q)", "a + b*x + c*x**2", "p*tanh(q*x + r)"):
+        net = Transfer(8, 20, formula, reduce="product", dtype=FLOAT64)
+        x = torch.randn(500, 8, dtype=FLOAT64)
+        net.calibrate(x)
+        single = Transfer(8, 20, formula, bias=False, dtype=FLOAT64)
+        single.load_state_dict({k: v for k, v in net.state_dict().items() if k != "bias"})
+        mean = float(single(x).mean().detach()) / 8
+        assert 0.7 < mean < 1.3
+
+
+def test_models_keep_what_they_multiply(tmp_path: Path):
+    net = nn.Sequential(layer(scale=True), nn.Linear(4, 1, dtype=FLOAT64))
+    ftnn.save(net, tmp_path / "m")
+    loaded = ftnn.load(tmp_path / "m")
+    torch.testing.assert_close(loaded(samples()), net(samples()), rtol=0, atol=0)
+    network = Network(3, [4], 1, "F12", dtype=FLOAT64)
+    network.hidden[0] = layer()
+    with pytest.raises(ModelFileError, match="product units"):
+        ftnn.save(network, tmp_path / "n")
+
+
+def test_formulas_are_products():
+    net = nn.Sequential(layer(), nn.Tanh(), nn.Linear(4, 2, dtype=FLOAT64))
+    expected = net(samples()).detach().numpy()
+    np.testing.assert_allclose(ftnn.inspect.numpy(net)(samples().numpy()), expected, rtol=1e-12)
+    one = Transfer(2, 1, "p*x", bias=False, reduce="product")
+    nn.init.constant_(one.theta["p"], 2.0)
+    assert str(ftnn.inspect.sympy(one)[0]) == "4*x0*x1"
+
+
+def test_normalisations_fold_into_the_scale():
+    net = nn.Sequential(layer(bias=False), nn.BatchNorm1d(4, dtype=FLOAT64))
+    net(samples(50))
+    net.eval()
+    torch.testing.assert_close(ftnn.nn.folded(net)(samples()), net(samples()), rtol=1e-12, atol=1e-12)
+
+
+def test_they_are_compiled_and_exported_by_torch():
+    net = layer()
+    compiled: Any = torch.compile(net, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(samples()), net(samples()))
+    exported = torch.export.export(net, (samples(),)).module()
+    torch.testing.assert_close(exported(samples()), net(samples()))
+
+
+def test_direct_training_and_levenberg_marquardt_learn_a_product():
+    x = samples(300)[:, :2]
+    y = (x[:, :1] * torch.exp(-x[:, 1:]) / 3).numpy()
+    torch.manual_seed(0)
+    net = nn.Sequential(Transfer(2, 3, "a + b*x", reduce="product"), nn.Linear(3, 1))
+    assert fit(net, x.numpy(), y, epochs=20).failed is None
+    exact = nn.Sequential(Transfer(2, 1, "a + b*x + c*exp(d*x)", reduce="product", bias=False, dtype=FLOAT64))
+    history = fit(exact, x.numpy(), y, solver="lm", starts=8)
+    assert history.loss is not None
+    assert history.loss < 1e-20
+
+
+def test_jacobians_of_products_are_those_of_automatic_differentiation():
+    net = nn.Sequential(layer(), nn.Tanh(), Transfer(4, 2, FORMULA, reduce="product", dtype=FLOAT64))
+    form, x = VectorForm(net), samples()
+    outputs, jacobian = form.jacobian(form.theta(), x)
+    trained = dict(net.named_parameters())
+    expected = torch.func.jacrev(lambda p: torch.func.functional_call(net, p, (x,)))(trained)  # pyright: ignore
+    flat = torch.cat([expected[name].flatten(2) for name in trained], 2)
+    torch.testing.assert_close(outputs, net(x), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(jacobian, flat, rtol=1e-12, atol=1e-12)
+
+
+def test_what_makes_no_sense_is_refused():
+    with pytest.raises(FtnnError, match=r"unknown reduce 'max'; expected one of 'sum', 'product'"):
+        Transfer(2, 2, "F12", reduce="max")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(FtnnError, match="is grounded, so as a factor"):
+        Transfer(2, 2, ftnn.Function("p*cos(q*x)").grounded(), reduce="product")
+    with pytest.raises(FtnnError, match="has no backend='cpu'"):
+        Transfer(2, 2, "F12", reduce="product", backend="cpu")
