@@ -123,7 +123,7 @@ def sequence(epochs: int, hidden: int = 128, pairs: int = 200) -> str:
     net = MemoryNetwork(10, hidden, 10)
     ftnn.training.initialise(net, 0)
     one_hot = torch.nn.functional.one_hot(digits[:-1], 10).float()
-    ftnn.training.fit_sequence(net, one_hot.numpy(), digits[1:].numpy(), epochs=epochs)
+    ftnn.training.fit_sequence(net, one_hot.numpy(), digits[1:].numpy(), epochs=epochs, keep_state=False)
     return ftnn.training.digest(net)[:16]
 
 

@@ -29,7 +29,7 @@ ESTIMATORS: Mapping[str, Any] = {
 }
 COMMAND: Mapping[str, Any] = dict.fromkeys(
     # Of these, the command takes the defaults:
-    ("clip", "clip_norm", "momentum", "weight_decay", "fine_tuning_shift", "threshold"),
+    ("clip", "clip_norm", "momentum", "weight_decay", "bounds", "fine_tuning_shift", "threshold"),
     NOT_THERE,
 )
 SEQUENCES: Mapping[str, Any] = {

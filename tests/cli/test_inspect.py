@@ -68,7 +68,7 @@ def test_without_data_dead_connections_are_counted(folder: Path):
     lines = [line.split() for line in run(folder).stdout.splitlines()]
     assert lines == [
         ["Network,", "12", "parameters"],
-        ["layer", "function", "size", "connections", "dead", "silent"],
+        ["layer", "function", "size", "connections", "dead", "revivable"],
         ["hidden.0", "F06:", "rect(p)*u*x", "2→2", "4", "1", "(25", "%)", "0"],
     ]
 
@@ -76,8 +76,8 @@ def test_without_data_dead_connections_are_counted(folder: Path):
 def test_with_data_sleeping_connections_are_counted_too(folder: Path, table: Path):
     text = run(folder, "--data", table).stdout.splitlines()
     assert text[0] == "Network, 12 parameters, on 40 samples"
-    assert text[1].split()[-4:] == ["dead", "sleeping", "reviving", "awake"]
-    assert text[2].split()[-7:] == ["1", "(25", "%)", "0", "0", "3", "(75", "%)"][1:]
+    assert text[1].split()[-5:] == ["dead", "revivable", "sleeping", "reviving", "awake"]
+    assert text[2].split()[-7:] == ["%)", "0", "0", "0", "3", "(75", "%)"]
     result = document(folder, "--data", table)
     assert result["samples"] == 40
     (layer,) = result["layers"]
@@ -136,7 +136,7 @@ def test_on_a_narrow_terminal_each_number_has_its_own_line(folder: Path, table: 
     assert max(map(len, lines)) < 100  # with colours
     assert any("sleeping" in line for line in lines)
     assert not any("…" in line for line in lines)
-    assert len(lines) == 1 + 8
+    assert len(lines) == 1 + 9
 
 
 @pytest.mark.slow

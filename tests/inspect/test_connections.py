@@ -43,7 +43,7 @@ def test_sleeping_and_awake_match_brute_force(function: Any):
     quiet, moves = oracle.asleep(layer, x)
     assert counts.awake == (~quiet).sum()
     assert counts.dead + (counts.sleeping or 0) == quiet.sum()
-    if not counts.dead:
+    if counts.dead == counts.revivable:
         assert counts.reviving == (quiet & moves).sum()
     assert counts.dead + (counts.sleeping or 0) + (counts.awake or 0) == counts.connections == 35
 
@@ -61,17 +61,17 @@ def test_dead_connections_match_brute_force(function: Any):
 # ---- dead, sleeping and awake, as in the paper
 
 
-def test_f06_is_dead_for_negative_p_but_not_for_zero():
+def test_f06_is_dead_forever_for_negative_p_but_not_for_zero():
     layer = layer_of("F06", 3, 1, p=[[-0.5], [0.0], [0.5]])
     counts = counted(layer, np.ones((4, 3)))
-    assert (counts.dead, counts.sleeping, counts.reviving, counts.awake) == (1, 1, 1, 1)
+    assert (counts.dead, counts.revivable, counts.sleeping, counts.reviving, counts.awake) == (2, 1, 0, 1, 1)
 
 
-def test_f07_never_dies_and_can_revive():
+def test_f07_is_dead_for_negative_p_but_can_be_revived():
     layer = layer_of("F07", 3, 1, p=[[-0.5], [0.0], [0.5]])
     counts = counted(layer, np.array([[0.0, 2.0, 1.0]]))
     # The input of the first is silent, so nothing moves it on this data.
-    assert (counts.dead, counts.silent, counts.sleeping, counts.reviving, counts.awake) == (0, 2, 2, 1, 1)
+    assert (counts.dead, counts.revivable, counts.sleeping, counts.reviving, counts.awake) == (2, 2, 0, 1, 1)
 
 
 def test_f08_sleeps_or_wakes_depending_on_the_data():
@@ -86,7 +86,7 @@ def test_f08_sleeps_or_wakes_depending_on_the_data():
 def test_f09_is_dead_only_if_neither_factor_can_move():
     layer = layer_of("F09", 3, 1, p=[[1.0], [1.0], [0.0]], q=[[0.0], [1.0], [1.0]], r=[[-1.0], [-9.0], [0.0]])
     counts = counted(layer, np.ones((2, 3)))
-    assert (counts.dead, counts.sleeping, counts.reviving, counts.awake) == (1, 2, 1, 0)
+    assert (counts.dead, counts.revivable, counts.sleeping, counts.reviving, counts.awake) == (2, 1, 1, 1, 0)
 
 
 def test_a_silent_input_does_not_make_a_connection_sleep():
@@ -123,7 +123,8 @@ def test_each_layer_of_a_network_is_counted_on_its_own_inputs(
     here = x
     for layer, counts in zip(net.layers, census, strict=True):
         quiet, moves = oracle.asleep(layer, here)
-        assert (counts.sleeping, counts.reviving) == (quiet.sum(), (quiet & moves).sum())
+        assert counts.dead == counts.revivable
+        assert (counts.dead + (counts.sleeping or 0), counts.reviving) == (quiet.sum(), (quiet & moves).sum())
         assert counts.awake == (~quiet).sum()
         with torch.no_grad():
             sums = torch.from_numpy(oracle.sums(layer, here))
@@ -159,7 +160,7 @@ def test_layers_after_a_normalisation_are_counted_on_what_it_gives_in_evaluation
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
 
 
-def test_without_data_only_dead_and_silent_are_counted():
+def test_without_data_only_dead_and_revivable_are_counted():
     net = Network(4, [3], 2, "F06")
     with torch.no_grad():
         net.layers[0].theta["p"].copy_(torch.tensor([[-1.0, 1, 1]]).expand(4, 3))

@@ -43,9 +43,9 @@ def test_a_kept_state_makes_passes_one_long_sequence(engine: Any, pairs: int) ->
     x, y = pi_pairs(pairs)
     kept, long, fresh = net(), net(), net()
     state = kept.memory.reset(1)
-    fit_sequence(kept, x, y, epochs=3, engine=engine, keep_state=True, state=state)
+    fit_sequence(kept, x, y, epochs=3, engine=engine, state=state)
     fit_sequence(long, np.tile(x, (3, 1)), np.tile(y, 3), epochs=1, engine=engine)
-    fit_sequence(fresh, x, y, epochs=3, engine=engine)
+    fit_sequence(fresh, x, y, epochs=3, engine=engine, keep_state=False)
     for actual, expected in zip(kept.parameters(), long.parameters(), strict=True):
         torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-14)
     assert not torch.allclose(kept.memory.matrix("q"), fresh.memory.matrix("q"), rtol=1e-6, atol=1e-9)
@@ -54,7 +54,7 @@ def test_a_kept_state_makes_passes_one_long_sequence(engine: Any, pairs: int) ->
     parts = net()
     state = parts.memory.reset(1)
     for done in range(3):
-        more: Any = {"done": done, "epochs": done + 1, "keep_state": True, "state": state}
+        more: Any = {"done": done, "epochs": done + 1, "state": state}
         fit_sequence(parts, x, y, engine=engine, **more)
     for actual, expected in zip(parts.parameters(), kept.parameters(), strict=True):
         assert torch.equal(actual, expected)

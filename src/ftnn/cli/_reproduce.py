@@ -64,7 +64,9 @@ _Functions = Annotated[
         metavar="F01,F12,…", help="Catalogue names or formulas. Can be repeated. Default: F01 to F20."
     ),
 ]
-_Activations = Annotated[str, typer.Option(metavar="NAME,…", help="Any of logistic, relu and tanh.")]
+_Activations = Annotated[
+    str, typer.Option(metavar="NAME,…", help="Any of logistic, relu and tanh, or formulas in x.")
+]
 _Seeds = Annotated[str, typer.Option(metavar="0,1,…", help="Seeds.")]
 _Data = Annotated[
     str,
@@ -182,9 +184,9 @@ def reproduce_pi(
         str,
         typer.Option(
             metavar="reset|carried|reset,carried",
-            help="What happens to the memory between epochs. The paper does not say.",
+            help="What happens to the memory between epochs. The paper does not say; its code carries it.",
         ),
-    ] = "reset",
+    ] = "carried",
     jobs: _Jobs = None,
     ray: _Ray = None,
     store: StorePath = DEFAULT,

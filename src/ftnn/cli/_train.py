@@ -106,8 +106,8 @@ def train(
     epochs: Annotated[
         int | None,
         typer.Option(
-            help="Epochs; with layerwise, per hidden layer. Default: 10, for tables at least 1,000 steps; "
-            "layerwise and joint: 15."
+            help="Epochs; with layerwise, per hidden layer; with lm and lbfgs, iterations. Default: 10, "
+            "for tables at least 1,000 steps; layerwise and joint: 15; lm and lbfgs: 200."
         ),
     ] = None,
     fine_tuning_epochs: Annotated[
@@ -137,8 +137,9 @@ def train(
         bool | None, typer.Option(help=DESCRIPTIONS["normalise"] + " Default: yes for direct.")
     ] = None,
     calibrate: Annotated[
-        bool | None, typer.Option(help=DESCRIPTIONS["calibrate"] + " Default: yes for direct.")
+        bool | None, typer.Option(help=DESCRIPTIONS["calibrate"] + " Default: yes for the others.")
     ] = None,
+    starts: Annotated[int | None, typer.Option(help=DESCRIPTIONS["starts"] + " Default: 4.")] = None,
     engine: Annotated[
         str, typer.Option(help="compiled (CPU only), torch, or auto: compiled where possible.")
     ] = "auto",
@@ -175,6 +176,7 @@ def train(
         "schedule": schedule,
         "normalise": normalise,
         "calibrate": calibrate,
+        "starts": starts,
     }
     settings = Settings(**options)
     if fine_tuning_epochs is not None:

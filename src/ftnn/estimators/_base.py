@@ -30,7 +30,7 @@ from ftnn.training._outcome import require_finite
 from ftnn.training._problem import Loss
 from ftnn.training._rules import Rule
 from ftnn.training._schedules import HALVING, Schedule
-from ftnn.training._settings import Settings, Solver
+from ftnn.training._settings import SECOND_ORDER, Settings, Solver
 
 _PIECE = 4096
 """The number of samples predicted at once."""
@@ -54,7 +54,8 @@ class Estimator(BaseEstimator):
         default, unless the solver is direct. If training fails, a warning says what to try: wide layers need
         smaller steps, few samples and slow functions larger ones.
     - `solver`: direct: all layers at once. layerwise: one hidden layer after the other, then fine-tuning of
-        all. joint: all at once, by plain SGD. Direct by default, unless gamma is given.
+        all. joint: all at once, by plain SGD. lm: Levenberg-Marquardt, for networks of up to a few thousand
+        parameters. lbfgs: L-BFGS, for larger ones. Direct by default, unless gamma is given.
     - `optimizer`: The update rule: adam, adamw, momentum, nesterov, rmsprop or sgd. Or a
         [`ftnn.training.Rule`][]. AdamW by default for the direct solver, else SGD.
     - `learning_rate`: The largest learning rate, instead of gamma. By default, for the direct solver: 0.01,
@@ -62,7 +63,8 @@ class Estimator(BaseEstimator):
     - `schedule`: How the learning rate changes: constant, cosine, halving, one-cycle, warm-up or warm-up
         cosine.
     - `epochs`: by default, as many as make 1,000 steps, and at least 10. For `solver="layerwise"`, the
-        maximum for each hidden layer, for `"joint"` in total: 100 by default.
+        maximum for each hidden layer, for `"joint"` in total: 100 by default. lm and lbfgs count iterations:
+        200 by default, and fewer if they converge.
     - `fine_tuning_epochs`: the maximum; fine-tuning also ends when the loss grows.
     - `batch_size`: Samples in a mini-batch; the last may be short. By default, 16 to 64 for the direct
         solver, with about 25 mini-batches an epoch if that is possible; for the others, 16.
@@ -74,7 +76,10 @@ class Estimator(BaseEstimator):
     - `normalise`: Whether hidden layers train with normalised sums, which end up in their parameters; only
         for the direct solver. True by default for it.
     - `calibrate`: Whether a network that is as it was drawn is first drawn again from ranges that suit the
-        data; only for the direct solver.
+        data; not for layerwise and joint.
+    - `starts`: How many starts lm and lbfgs try at once; half of them end after 10, 20, 40 … iterations. 4 by
+        default.
+    - `bounds`: The bounds of parameters by name, such as {'q': (0, None)}; only for lm.
     - `engine`: `"compiled"`, `"torch"`, or `"auto"` for the fastest one that supports the settings.
     - `early_stopping`: whether to hold out samples for validation and restore the parameters with the best
         score on them. A stage ends when the score no longer improves, as `n_iter_no_change` says.
@@ -134,6 +139,8 @@ class Estimator(BaseEstimator):
         clip_norm: float | None = None,
         normalise: bool | None = None,
         calibrate: bool | None = None,
+        starts: int | None = None,
+        bounds: Mapping[str, tuple[float | None, float | None]] | None = None,
         engine: EngineName = "auto",
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
@@ -161,6 +168,8 @@ class Estimator(BaseEstimator):
         self.clip_norm = clip_norm
         self.normalise = normalise
         self.calibrate = calibrate
+        self.starts = starts
+        self.bounds = bounds
         self.engine: EngineName = engine
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
@@ -188,12 +197,13 @@ class Estimator(BaseEstimator):
             by_class = self._loss == "softmax"
             samples, validation = samples.split(self.validation_fraction, self._seed, by_class=by_class)
             validation = validation.expanded()
-        schedule = Settings(**settings_of(self.get_params(deep=False), 1)).schedule
+        settings = Settings(**settings_of(self.get_params(deep=False), 1))
+        ends_early = settings.solver not in SECOND_ORDER and settings.schedule in (None, "constant", HALVING)
         stopping = Stopping(
             (lambda epoch: -epoch.loss) if validation is None else self._validation_score,
             self.tol,
-            # Ending early would cut off the part of a schedule in which the rate falls.
-            self.n_iter_no_change if schedule in (None, "constant", HALVING) else inf,
+            # Ending early would cut off the part of a schedule in which the rate falls, or the last digits.
+            self.n_iter_no_change if ends_early else inf,
             keep_best=validation is not None,
         )
         self.history_ = self._train(
@@ -215,7 +225,8 @@ class Estimator(BaseEstimator):
         history = self.history_
         # Each call has a different order of samples.
         seed = int(np.random.SeedSequence([self._seed, len(history.epochs)]).generate_state(1)[0])
-        more = {"solver": "joint", "normalise": None, "calibrate": None, "epochs": 1}
+        more = dict.fromkeys(("normalise", "calibrate", "starts", "bounds"))
+        more |= {"solver": "joint", "epochs": 1}
         new = self._train(self._standardised(samples).in_order().expanded(), seed, more)
         diverged = not new.epochs  # one epoch is too early to compare with chance
         history.engine = new.engine

@@ -18,7 +18,7 @@ from ftnn.nn import Network
 from ftnn.nn._activations import activation_formula
 from ftnn.training._checks import one_of, quoted, real, whole
 from ftnn.training._engine import EngineName
-from ftnn.training._settings import Settings
+from ftnn.training._settings import SECOND_ORDER, Settings
 from ftnn.training._start import defaults_for
 
 AnyFunction = str | Function | Mixed
@@ -26,7 +26,7 @@ AnyFunction = str | Function | Mixed
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 SETTINGS = (
     *("gamma", "solver", "optimizer", "learning_rate", "schedule", "batch_size", "clip", "momentum"),
-    *("weight_decay", "clip_norm", "normalise", "calibrate"),
+    *("weight_decay", "clip_norm", "normalise", "calibrate", "starts", "bounds"),
 )
 """The parameters that are settings of `ftnn.training.fit`, with the same names."""
 
@@ -87,6 +87,8 @@ GAMMA = -4
 LAYERWISE_EPOCHS = 100
 """At most, for each stage: training by the paper's method ends when the loss no longer falls."""
 
+ITERATIONS = 200
+"""At most, of the second-order solvers."""
 WEIGHT_DECAY = 0.3
 """Of AdamW, the direct solver's default for estimators: their data are mostly few, and easily overfitted."""
 BATCHES, SMALLEST, LARGEST = 25, 16, 64
@@ -110,6 +112,8 @@ def settings_of(parameters: Mapping[str, Any], samples: int, **others: Any) -> d
         defaults |= {"batch_size": batch_size, "epochs": enough_epochs(samples, batch_size)}
         if not settings["momentum"] and settings["optimizer"] in (None, "adamw"):
             defaults |= {"optimizer": "adamw", "weight_decay": WEIGHT_DECAY}
+    elif solver in SECOND_ORDER:
+        defaults["epochs"] = ITERATIONS
     elif settings["learning_rate"] is None:
         defaults["gamma"] = GAMMA
     given = {name: value for name, value in settings.items() if value is not None}

@@ -2,16 +2,17 @@
 
 In the paper's words a connection *sleeps* if it is zero for some inputs, and is *dead* if it is zero for all.
 F06, `rect(p)*u*x`, is dead forever once p is negative: its output is 0, and p never moves again. F07, with
-`rect_ada`, is then silent too, but p still moves, so it can revive. For any formula:
+`rect_ada`, is then dead too, but p still moves, so it can be revived. For any formula:
 
-- **dead**: the same value for every finite input, and zero slope by x and every parameter. Neither inputs nor
-  training can change its output. This is proved from the formula by bounds, not by trying inputs.
+- **dead**: the same value and zero slope by x for every finite input. This is proved from the formula by
+  bounds, not by trying inputs. It is **revivable** if the slope by some parameter is not always zero: then
+  training can change it; else, nothing can.
 - **sleeping**, on given data: not dead, but the same value and zero slope by x for every sample. Inputs have
   no effect, and errors do not propagate. Other inputs, or training, may wake it.
 - **awake**: all others. A connection whose input never changes is awake if its slope is not zero: the input
   is silent, not the connection.
 
-At exactly 0, a rectifier has slope 1, by the paper's rule, as in the layer; so F06 with p = 0 is not dead.
+At exactly 0, a rectifier has slope 1, by the paper's rule, as in the layer; so F06 with p = 0 is revivable.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ class Counts:
     out_features: int
     connections: int
     dead: int
-    silent: int
-    """Connections that are not dead but have the same value for all inputs: they sleep on any data."""
+    revivable: int
+    """Dead connections that training can still change."""
     sleeping: int | None = None
     reviving: int | None = None
-    """Sleeping connections with a parameter that still moves on this data."""
+    """Dead or sleeping connections with a parameter that moves on this data."""
     awake: int | None = None
 
 
@@ -74,6 +75,10 @@ class Census(Sequence[Counts]):
         return sum(layer.dead for layer in self.layers)
 
     @property
+    def revivable(self) -> int:
+        return sum(layer.revivable for layer in self.layers)
+
+    @property
     def sleeping(self) -> int | None:
         return _total([layer.sleeping for layer in self.layers])
 
@@ -84,15 +89,13 @@ class Census(Sequence[Counts]):
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """The header, and a row for each layer."""
         with_data = self.awake is not None
-        header = ("layer", "function", "size", "connections", "dead")
-        header += ("sleeping", "reviving", "awake") if with_data else ("silent",)
+        header = ("layer", "function", "size", "connections", "dead", "revivable")
+        header += ("sleeping", "reviving", "awake") if with_data else ()
         rows: list[tuple[str, ...]] = []
         for layer in self.layers:
-            counts = (layer.dead, layer.sleeping, layer.reviving, layer.awake)
-            shares = (
-                _with_share(count or 0, layer.connections)
-                for count in (counts if with_data else (layer.dead, layer.silent))
-            )
+            counts = (layer.dead, layer.revivable)
+            counts += (layer.sleeping, layer.reviving, layer.awake) if with_data else ()
+            shares = (_with_share(count or 0, layer.connections) for count in counts)
             size = f"{layer.in_features}→{layer.out_features}"
             rows.append((layer.name or "-", layer.function, size, f"{layer.connections:,}", *shares))
         return header, rows
@@ -128,9 +131,10 @@ def connections(net: nn.Module, x: Any = None) -> Census:
     - `net`: a `Transfer`, a `Network`, or any module that contains such layers and no memory. It runs in
         evaluation mode; its own mode is restored.
     - `x`: (samples, in_features), finite numbers; for other modules, their input, samples first. Without
-        data, only `dead` and `silent` are counted, which hold for all inputs.
+        data, only `dead` and `revivable` are counted, which hold for all inputs.
 
-    **dead**: the same value, and zero slope by x and every parameter, for every finite input; it stays dead.
+    **dead**: the same value, and zero slope by x, for every finite input. **revivable**: those of them that
+    training can still change.
     **sleeping**: not dead, but on this data the same value and zero slope by x for every sample.
     **awake**: all others.
     """
@@ -262,15 +266,17 @@ class _Observer:
 
     def counts(self, name: str, with_data: bool) -> Counts:
         layer, dead = self.layer, self.fate.dead
-        sleeping = ~dead & ~self.awake
-        data_counts = (int(sleeping.sum()), int((sleeping & self.moves).sum()), int(self.awake.sum()))
+        revivable = self.fate.silent
+        asleep = ~dead & ~self.awake
+        sleeping, reviving = asleep & ~revivable, asleep & self.moves
+        data_counts = (int(sleeping.sum()), int(reviving.sum()), int(self.awake.sum()))
         return Counts(
             name,
             describe(layer),
             layer.in_features,
             layer.out_features,
             len(self.connections),
-            int(dead.sum()),
-            int(self.fate.silent.sum()),
+            int((dead | revivable).sum()),
+            int(revivable.sum()),
             *(data_counts if with_data else ()),
         )

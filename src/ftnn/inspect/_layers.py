@@ -86,9 +86,9 @@ class Fate:
     """Which connections of a layer do not respond to inputs in some range, (connections,) each."""
 
     dead: Array
-    """The same value for all inputs, and no gradient for any."""
+    """The same value for all inputs, and no gradient for any: nothing can change it."""
     silent: Array
-    """The same value for all inputs, but not dead: some parameter may still move."""
+    """The same value for all inputs, but some parameter may still move: dead, but revivable."""
 
 
 def fate(layer: FeedForward, connections: ConnectionList, x: tuple[Array, Array] | None = None) -> Fate:

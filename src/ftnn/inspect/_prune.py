@@ -19,9 +19,9 @@ from ftnn.nn._feed_forward import FeedForward
 
 @torch.no_grad()
 def prune(net: nn.Module, least: float = 0.0) -> nn.Module:
-    """A copy of `net` without its dead connections, with equal outputs.
+    """A copy of `net` without the dead connections that training cannot revive, with equal outputs.
 
-    A layer with dead connections becomes an [`ftnn.nn.Partial`][], and their constant values are added to its
+    A layer with such connections becomes an [`ftnn.nn.Partial`][], and their constant values are added to its
     bias. The copy is an ordinary module: it can be trained, saved and pruned again.
 
     **Arguments:**

@@ -63,19 +63,31 @@ def width_of(stage: Stage) -> int | None:
             return None
 
 
+def check_width(stage: Stage, units: int) -> None:
+    """Raise `FtnnError` for a normalisation that does not fit the units before it."""
+    if isinstance(stage, nn.BatchNorm1d) and affine_of(stage, units) is None:
+        raise FtnnError(
+            f"cannot convert a BatchNorm1d with {stage.num_features} features after {units} units; expected "
+            "running statistics, and as many features as units"
+        )
+    if isinstance(stage, nn.LayerNorm) and stage.normalized_shape[0] != units:
+        raise FtnnError(f"a LayerNorm over {stage.normalized_shape[0]} units cannot follow {units}")
+
+
+def check_digits(digits: int | None) -> None:
+    if digits is not None and not 1 <= digits <= 17:
+        raise FtnnError(f"digits must be from 1 to 17, or None for all, not {digits!r}")
+
+
 # --- sizes ---
 
 
-def size_of(stages: Sequence[Stage], in_features: int, shared: bool) -> float:
-    """The number of parts of all outputs; unless shared, a unit counts each time it is used."""
-    sizes, total = np.ones(in_features), 0.0
+def size_of(stages: Sequence[Stage], in_features: int) -> float:
+    """The number of parts of all outputs; a unit counts each time it is used."""
+    sizes = np.ones(in_features)
     for stage in stages:
         sizes = _sizes(stage, sizes)
-        if shared:
-            # The mean and the variance of a normalisation are shared by its units.
-            added = 12.0 * len(sizes) if isinstance(stage, nn.LayerNorm) else float(sizes.sum())
-            total, sizes = total + added, np.ones(len(sizes))
-    return total if shared else float(sizes.sum())
+    return float(sizes.sum())
 
 
 def _sizes(stage: Stage, sizes: Array) -> Array:
@@ -114,8 +126,9 @@ def _counts(expr: Expr) -> tuple[int, int]:
 # --- expressions ---
 
 
-def apply(stage: Stage, units: list[Expr], digits: int | None) -> list[Expr]:
+def apply(stage: Stage, units: list[Expr]) -> list[Expr]:
     """The outputs of a stage for the inputs `units`."""
+    check_width(stage, len(units))
     match stage:
         case str():
             formula = activation_formula(stage).value
@@ -123,41 +136,29 @@ def apply(stage: Stage, units: list[Expr], digits: int | None) -> list[Expr]:
         case nn.Linear():
             rows = stage.weight.detach().double().cpu().numpy()
             terms = [
-                [folded("mul", _number(w, digits, stage), unit) for w, unit in zip(row, units, strict=True)]
+                [folded("mul", _number(w, stage), unit) for w, unit in zip(row, units, strict=True)]
                 for row in rows
             ]
-            return _affine([_sum(row) for row in terms], None, stage.bias, stage, digits)
+            return _affine([_sum(row) for row in terms], None, stage.bias, stage)
         case nn.BatchNorm1d():
             affine = affine_of(stage, len(units))
-            if affine is None:
-                raise FtnnError(
-                    f"cannot convert a BatchNorm1d with {stage.num_features} features after {len(units)} "
-                    "units; expected running statistics, and as many features as units"
-                )
-            return _affine(units, *affine, stage, digits)
+            assert affine is not None  # checked
+            return _affine(units, *affine, stage)
         case nn.LayerNorm():
-            if stage.normalized_shape[0] != len(units):
-                raise FtnnError(
-                    f"a LayerNorm over {stage.normalized_shape[0]} units cannot follow {len(units)}"
-                )
-            return _affine(_normalised(units, stage.eps), stage.weight, stage.bias, stage, digits)
+            return _affine(_normalised(units, stage.eps), stage.weight, stage.bias, stage)
         case FeedForward():
-            sums = [_sum(terms) for terms in _transfer_terms(stage, units, digits)]
-            return _affine(sums, stage.scale, stage.bias, stage, digits)
+            sums = [_sum(terms) for terms in _transfer_terms(stage, units)]
+            return _affine(sums, stage.scale, stage.bias, stage)
 
 
-def _affine(
-    units: list[Expr], scale: Tensor | None, shift: Tensor | None, stage: nn.Module, digits: int | None
-) -> list[Expr]:
+def _affine(units: list[Expr], scale: Tensor | None, shift: Tensor | None, stage: nn.Module) -> list[Expr]:
     """`scale·units + shift`; each is (units,), or None if there is none."""
     if scale is not None:
         factors = scale.detach().double().cpu().numpy()
-        units = [
-            folded("mul", _number(f, digits, stage), unit) for f, unit in zip(factors, units, strict=True)
-        ]
+        units = [folded("mul", _number(f, stage), unit) for f, unit in zip(factors, units, strict=True)]
     if shift is not None:
         terms = shift.detach().double().cpu().numpy()
-        units = [plus(unit, _number(t, digits, stage)) for t, unit in zip(terms, units, strict=True)]
+        units = [plus(unit, _number(t, stage)) for t, unit in zip(terms, units, strict=True)]
     return units
 
 
@@ -171,14 +172,14 @@ def _normalised(units: list[Expr], eps: float) -> list[Expr]:
     return [folded("div", unit, deviation) for unit in centred]
 
 
-def _transfer_terms(layer: FeedForward, units: list[Expr], digits: int | None) -> list[list[Expr]]:
+def _transfer_terms(layer: FeedForward, units: list[Expr]) -> list[list[Expr]]:
     """For each output, the terms of its connections."""
     connections = connection_list(layer)
     matrices = {name: value.double().cpu().numpy() for name, value in connections.values.items()}
     terms: list[list[Expr]] = [[] for _ in range(layer.out_features)]
     pairs = zip(connections.inputs.tolist(), connections.outputs.tolist(), strict=True)
     for c, (i, o) in enumerate(pairs):
-        values = {name: _number(matrix[c], digits, layer) for name, matrix in matrices.items()}
+        values = {name: _number(matrix[c], layer) for name, matrix in matrices.items()}
         terms[o].append(substitute(layer.function.expr, {**values, INPUT: units[i]}))
     return terms
 
@@ -192,8 +193,8 @@ def rounded(value: float, digits: int | None) -> float:
     return value if digits is None else float(f"{value:.{digits - 1}e}")
 
 
-def _number(value: Any, digits: int | None, layer: nn.Module) -> Expr:
+def _number(value: Any, layer: nn.Module) -> Expr:
     if not math.isfinite(value):
         name = describe(layer) if isinstance(layer, FeedForward) else type(layer).__name__
         raise FtnnError(f"a parameter of {name} is {float(value)}; expected finite numbers")
-    return number(rounded(float(value), digits))
+    return number(float(value))

@@ -1,7 +1,7 @@
 """Compute what plans describe. Private as a whole: `ftnn.nn` is the public interface.
 
 program, contraction   a function as kernels see it; sums over axes whose derivatives are such sums again
-operator, contract     the torch operators and their autograd: the only entry points
+operator, memory, contract   the torch operators and their autograd: the only entry points
 backends               which code computes a layer
 eager/                 plain torch: the reference, and matrix products
 codegen/               expression → vector instructions
@@ -15,9 +15,10 @@ from ftnn.kernels.backends import Backend as Backend
 from ftnn.kernels.contract import is_traced as is_traced
 from ftnn.kernels.eager.evaluation import evaluate as evaluate
 from ftnn.kernels.generated import cpu_available as cpu_available
+from ftnn.kernels.memory import memory as memory
+from ftnn.kernels.memory import memory_step as memory_step
 from ftnn.kernels.operands import Lists as Lists
 from ftnn.kernels.operands import check_layout as check_layout
-from ftnn.kernels.operator import memory_step as memory_step
 from ftnn.kernels.operator import traced_transfer as traced_transfer
 from ftnn.kernels.operator import transfer as transfer
 from ftnn.kernels.program import program_of as program_of

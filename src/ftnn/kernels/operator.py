@@ -61,15 +61,6 @@ def _is_fused(x: Tensor, backend: Backend) -> bool:
     return backend == "reference" or (backend == "auto" and x.device.type != "cpu")
 
 
-def memory_step(function: Function, x: Tensor, cell: Tensor, matrices: Matrices) -> tuple[Tensor, Tensor]:
-    """One time step of a memory function: the sums, (batch, out), and the new cell, (batch, in, out).
-
-    `x` is (batch, in), and `cell` holds every connection's previous value, (batch, in, out).
-    """
-    total, new_cell = contract("memory", function, x, cell, *matrices)
-    return total, new_cell
-
-
 # --- the operators ---
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,11 +22,39 @@ from ftnn.kernels import evaluate
 
 Activation = Literal["logistic", "relu", "tanh"]
 """The activations of the paper."""
+
+
+class _Relu20(torch.autograd.Function):
+    """A ReLU that ends at 20, as on the paper's platform; as there, its slope is a plain ReLU's."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.clamp(0, 20)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return torch.where(x <= 0, torch.zeros_like(x), grad_outputs[0])
+
+
+def _relu20(x: Tensor) -> Tensor:
+    return cast(Tensor, _Relu20.apply(x))
+
+
 _TORCH: dict[str, Callable[[Tensor], Tensor]] = {
     "logistic": torch.sigmoid,
     "relu": torch.relu,
     "tanh": torch.tanh,
+    "relu20": _relu20,
 }
+_DECREED = {"relu20": ("min(relu(x), 20)", "where(x <= 0, 0, 1)")}
+"""(value, slope) of activations whose slope is not the derivative."""
 NAMES = tuple(_TORCH)
 _UNARY = tuple(name for name in FUNCTIONS if OPS[name].arity == 1)
 
@@ -61,6 +89,9 @@ def activation_formula(activation: str) -> ActivationFormula:
 
 @lru_cache(maxsize=256)
 def _read(activation: str) -> ActivationFormula:
+    if activation in _DECREED:
+        value, slope = map(parse, _DECREED[activation])
+        return ActivationFormula(activation, value, slope)
     if activation in _TORCH:
         value = parse(f"{activation}(x)")
     elif activation.isidentifier() and activation != INPUT:

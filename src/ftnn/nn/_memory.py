@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ftnn.errors import DTypeError, FtnnError, ShapeError
 from ftnn.formula import catalogue
-from ftnn.kernels import Backend, memory_step
+from ftnn.kernels import Backend, memory
 from ftnn.nn._connections import AnyFunction, Connections, check_input
 from ftnn.nn._precision import precision
 
@@ -33,7 +33,8 @@ class Memory(Connections):
     - `through_time`: False treats `C_{t-1}` as a constant (the paper's one-step derivative); True is
         back-propagation through time.
     - `device`, `dtype`: as for every torch module.
-    - `backend`: `"auto"` or `"reference"`; both use plain torch operations for now.
+    - `backend`: `"auto"` (generated code for the whole sequence on the CPU, plain torch operations elsewhere)
+        or `"reference"` (plain torch operations, step by step).
     """
 
     def __init__(
@@ -86,12 +87,9 @@ class Memory(Connections):
         if dtypes is not None:
             x, cell = x.to(dtypes[0]), cell.to(dtypes[0])
             matrices = [matrix.to(dtypes[0]) for matrix in matrices]
-        outs: list[Tensor] = []
-        for now in x:
-            last = cell if self.through_time else cell.detach()
-            total, cell = memory_step(self.function, now, last, matrices)
-            outs.append(total)
-        out = torch.stack(outs) if outs else x.new_zeros(0, x.shape[1], self.out_features)
+        out, cell = memory(
+            self.function, x, cell, matrices, through_time=self.through_time, backend=self.backend
+        )
         if self.bias is not None:
             out = out + self.bias
         if dtypes is not None:

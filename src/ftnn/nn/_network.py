@@ -30,8 +30,8 @@ class Network(nn.Module):
     - `out_features`: the number of outputs, such as classes; the softmax is part of the loss.
     - `function`: the function of the hidden layers' connections: one for all, or a sequence with one per
         layer.
-    - `activation`: `"logistic"`, `"relu"`, `"tanh"` or a formula in x such as `"x*logistic(x)"`: one for
-        all, or a sequence with one per layer.
+    - `activation`: `"logistic"`, `"relu"`, `"tanh"`, `"relu20"` (which ends at 20, as on the paper's
+        platform) or a formula in x such as `"x*logistic(x)"`: one for all, or a sequence with one per layer.
     - `device`, `dtype`, `backend`: as for [`ftnn.nn.Transfer`][].
 
     Shapes: (…, in_features) → (…, out_features).

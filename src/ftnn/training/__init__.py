@@ -7,6 +7,7 @@ from ftnn._lazy import attach
 if TYPE_CHECKING:
     from ftnn.training._checkpoint import CheckpointError as CheckpointError
     from ftnn.training._fit import fit as fit
+    from ftnn.training._history import Covariance as Covariance
     from ftnn.training._history import Epoch as Epoch
     from ftnn.training._history import History as History
     from ftnn.training._history import Pass as Pass
@@ -26,6 +27,7 @@ __getattr__, __dir__ = attach(
     {
         "Bars": "_progress",
         "CheckpointError": "_checkpoint",
+        "Covariance": "_history",
         "Epoch": "_history",
         "History": "_history",
         "Lines": "_progress",

@@ -13,11 +13,12 @@ from ftnn.kernels import cpu_available
 from ftnn.training._checks import one_of
 from ftnn.training._engine import Engine, EngineName
 from ftnn.training._engine_compiled import CompiledEngine
+from ftnn.training._engine_search import SearchEngine
 from ftnn.training._engine_torch import TorchEngine
 from ftnn.training._lowering import NoCompiledFormError, lower
 from ftnn.training._optimizers import MakeOptimizer
 from ftnn.training._problem import Problem
-from ftnn.training._settings import Settings
+from ftnn.training._settings import SECOND_ORDER, Settings
 
 MOST_NORMALISED = 8192
 """Compiled steps hold a whole mini-batch at once to normalise it; this bounds the memory they need."""
@@ -67,6 +68,8 @@ def make_engine(
     first_rate: float | None = None,
 ) -> Engine:
     """`first_rate`: the learning rate at the start of the stage, even if the run resumes at another."""
+    if name in SECOND_ORDER:
+        return SearchEngine(module, problem, settings)
     if name == "compiled":
         return CompiledEngine(module, problem, settings)
     return TorchEngine(module, problem, settings, optimizer, first_rate)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,8 @@ from ftnn.nn import Network
 from ftnn.nn._descriptions import describe
 from ftnn.nn._safetensors import as_path
 from ftnn.training._checkpoint import Checkpoint, CheckpointError, Keeper
-from ftnn.training._checks import callables
+from ftnn.training._checks import callables, quoted
+from ftnn.training._covariance import covariance_of
 from ftnn.training._engine import EngineName
 from ftnn.training._engine_choice import choose
 from ftnn.training._history import History
@@ -28,7 +29,7 @@ from ftnn.training._progress import Reporter, reporter
 from ftnn.training._rules import Rule
 from ftnn.training._run import Callback, Run
 from ftnn.training._schedules import HALVING, Schedule
-from ftnn.training._settings import Settings, Solver
+from ftnn.training._settings import SECOND_ORDER, Settings, Solver
 from ftnn.training._start import defaults_for
 from ftnn.training._stream import count_of, first_batch, rows
 
@@ -58,6 +59,8 @@ def fit(
     clip_norm: float | None = None,
     normalise: bool | None = None,
     calibrate: bool | None = None,
+    starts: int | None = None,
+    bounds: Mapping[str, tuple[float | None, float | None]] | None = None,
     progress: bool | Reporter = False,
     fine_tuning_shift: float = 4,
     threshold: float = 1e-4,
@@ -75,7 +78,8 @@ def fit(
     - `y`: labels, (samples,) whole numbers; or targets, (samples, out).
     - `gamma`: The learning rate is 2^γ; for fine-tuning, 2^(γ-4). Implies the layerwise solver.
     - `epochs`: For each hidden layer, and for fine-tuning at most; other solvers take the first number. A
-        single number is both. (15, 15) by default, 10 for the direct solver.
+        single number is both. (15, 15) by default, 10 for the direct solver. lm and lbfgs count iterations:
+        200 by default, and fewer if they converge.
     - `batch_size`: Samples in a mini-batch; the last may be short. Gradients are means over it. 16 by
         default, 32 for the direct solver.
     - `engine`: `"compiled"` (CPU), `"torch"` (any optimizer and device), or `"auto"`.
@@ -87,7 +91,8 @@ def fit(
     - `callbacks`: called after each epoch with its record and the network; True ends the stage.
         Checkpoints do not record them: pass the same ones when you resume a run.
     - `solver`: direct: all layers at once. layerwise: one hidden layer after the other, then fine-tuning of
-        all. joint: all at once, by plain SGD. With layerwise, a hidden layer learns under a fresh output
+        all. joint: all at once, by plain SGD. lm: Levenberg-Marquardt, for networks of up to a few thousand
+        parameters. lbfgs: L-BFGS, for larger ones. With layerwise, a hidden layer learns under a fresh output
         layer, with the layers below it frozen; fine-tuning is Newbob+/Train.
     - `optimizer`: The update rule: adam, adamw, momentum, nesterov, rmsprop or sgd. Or a
         [`ftnn.training.Rule`][] of your own, or a function that makes a torch optimizer from parameters.
@@ -115,7 +120,12 @@ def fit(
         `nn.Sequential` is trained as it is if it has a normalisation of its own, or modules other than
         layers, activations and dropout.
     - `calibrate`: Whether a network that is as it was drawn is first drawn again from ranges that suit the
-        data; only for the direct solver. The paper's ranges of catalogue functions count as not given.
+        data; not for layerwise and joint. The paper's ranges of catalogue functions count as not given.
+    - `starts`: How many starts lm and lbfgs try at once; half of them end after 10, 20, 40 … iterations. The
+        first has the network's parameters, unless they are as they were drawn; the others are drawn from
+        ranges that suit the data. By default 4 for a network that is as it was drawn, else 1.
+    - `bounds`: The bounds of parameters by name, such as {'q': (0, None)}; only for lm. A name from the
+        formula stands for all of its entries in all layers; full names, as in `state_dict`, for one layer.
     - `progress`: whether to show progress.
     - `fine_tuning_shift`: Fine-tuning begins with the rate 2^(γ - this).
     - `threshold`: The halving schedule halves the rate when the loss improves by less than this.
@@ -139,6 +149,8 @@ def fit(
         clip_norm=clip_norm,
         normalise=normalise,
         calibrate=calibrate,
+        starts=starts,
+        bounds=bounds,
         fine_tuning_shift=fine_tuning_shift,
         threshold=threshold,
     )
@@ -157,10 +169,15 @@ def fit(
         run.checkpoint = Checkpoint(path, _identity(run), lambda: _identity_in_0_1(run))
     with reporter(progress, sum(stage.epochs for stage in run.stages)) as reports:
         try:
-            return run.through(None, reports)
+            history = run.through(None, reports)
         except KeyboardInterrupt:
             run.checkpoint.flush()
             raise
+    if settings.solver == "lm" and history.epochs and history.failed is None:
+        history.covariance, history.notes = covariance_of(
+            net, problem, settings.bounds or {}, converged=bool(history.converged)
+        )
+    return history
 
 
 def make_run(
@@ -179,6 +196,13 @@ def make_run(
     - `optimizer`: what makes a torch optimizer, instead of the rule in the settings.
     - `keeper`: what keeps the run's state; None: nothing.
     """
+    if settings.solver in SECOND_ORDER:
+        if engine != "auto":
+            raise FtnnError(
+                f"engine={quoted(engine)} has no meaning for solver={quoted(settings.solver)}, which "
+                "computes in float64 on the CPU"
+            )
+        return Run(net, problem, settings, settings.solver, None, keeper or Checkpoint(None, {}), callbacks)
     form = None
     if settings.normalise:
         form = training_form(net, problem.x, settings.seed if settings.calibrate else None)
@@ -197,7 +221,7 @@ def _stream_settings(
         "batch_size": batch_size is not None,
         "sample_weight": weights is not None,
         "checkpoint": checkpoint is not None,
-        'solver="layerwise"': settings.solver == "layerwise",
+        **{f'solver="{name}"': settings.solver == name for name in ("layerwise", *SECOND_ORDER)},
     }
     for name, is_used in uses.items():
         if is_used:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from ftnn.training._json import from_json
 
-StageName = Literal["lwt", "ft", "joint", "direct"]
+Array = np.ndarray[Any, np.dtype[Any]]
+StageName = Literal["lwt", "ft", "joint", "direct", "lm", "lbfgs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,41 @@ class Pass:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Covariance:
+    """The covariance of the trained parameters, as estimated from the residuals.
+
+    It assumes independent residuals of equal variance (after weighting), a network that is nearly linear
+    within the errors, and a minimum. `notes` says what is known to be wrong.
+    """
+
+    matrix: Array
+    """(parameters, parameters), in the order of `names`. A parameter that the data do not determine has an
+    infinite variance, one at a bound NaN."""
+    names: tuple[str, ...]
+    """Each parameter's name in `state_dict`, with its index: `"0.theta.p[0, 0]"`."""
+    shapes: dict[str, tuple[int, ...]]
+    """The shape of each tensor of parameters, by name, in order."""
+    deviation: float
+    """The standard deviation of the residuals, with one degree of freedom less for each parameter."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def errors(self) -> dict[str, Array]:
+        """The standard error of every parameter, by name, in the tensors' own shapes."""
+        deviations = np.sqrt(np.diag(self.matrix))
+        ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes.values()])
+        parts = np.split(deviations, ends[:-1])
+        return {name: p.reshape(s) for (name, s), p in zip(self.shapes.items(), parts, strict=True)}
+
+    @property
+    def correlation(self) -> Array:
+        """(parameters, parameters), from -1 to 1."""
+        deviations = np.sqrt(np.diag(self.matrix))
+        with np.errstate(all="ignore"):
+            return self.matrix / np.outer(deviations, deviations)
+
+
 @dataclass
 class History:
     """The epochs of a run, and how it ended."""
@@ -55,6 +91,12 @@ class History:
     advice: str | None = None
     """What to try instead."""
     engine: str = ""
+    converged: bool | None = None
+    """Whether a second-order solver reached a minimum; None for other solvers."""
+    notes: list[str] = field(default_factory=list[str])
+    """Cautions about the result."""
+    covariance: Covariance | None = field(default=None, compare=False)
+    """The covariance of the parameters, from `solver="lm"` with squared errors; not a part of the JSON."""
 
     @property
     def lwt_accuracy(self) -> float | None:
@@ -73,7 +115,7 @@ class History:
     @property
     def accuracy(self) -> float | None:
         """The network's final test accuracy, however it was trained."""
-        return self._last("lwt", "joint", "ft", "direct")
+        return self._last("lwt", "joint", "ft", "direct", "lm", "lbfgs")
 
     @property
     def loss(self) -> float | None:
@@ -88,7 +130,12 @@ class History:
 
     def to_json(self) -> str:
         """The history as JSON, which `from_json` reads."""
-        return json.dumps(asdict(self), allow_nan=True)
+        # Only what is there: histories of other solvers have neither of these.
+        optional = {"converged": self.converged, "notes": self.notes}
+        empty = [name for name, value in optional.items() if value in (None, [])]
+        entries = asdict(replace(self, covariance=None))
+        kept = {name: value for name, value in entries.items() if name not in ("covariance", *empty)}
+        return json.dumps(kept, allow_nan=True)
 
     @classmethod
     def from_json(cls, text: str) -> History:

@@ -12,7 +12,8 @@ from ftnn.errors import FtnnError
 from ftnn.training._checks import quoted
 from ftnn.training._history import Epoch, StageName
 
-_TITLES = {"lwt": "layer-wise", "ft": "fine-tuning", "joint": "joint", "direct": "training"}
+_TITLES = {"lwt": "layer-wise", "ft": "fine-tuning", "joint": "joint", "direct": "training",
+           "lm": "Levenberg-Marquardt", "lbfgs": "L-BFGS"}  # fmt: skip
 
 
 class Reporter(Protocol):

@@ -24,6 +24,7 @@ class Purpose(IntEnum):
     joint = 5
     direct = 6
     signs = 7
+    starts = 8
 
 
 def stream(seed: int, purpose: Purpose, layer: int = 0, epoch: int = 0) -> np.random.Generator:

@@ -20,6 +20,7 @@ from ftnn.nn._network import reset_linear
 from ftnn.training._checkpoint import CheckpointError, Keeper, Position, State, check_like
 from ftnn.training._engine import Engine
 from ftnn.training._engine_choice import make_engine
+from ftnn.training._engine_search import SearchEngine
 from ftnn.training._history import Epoch, History, StageName
 from ftnn.training._normalised import TrainingForm
 from ftnn.training._optimizers import MakeOptimizer, describe, make, trained
@@ -28,7 +29,8 @@ from ftnn.training._problem import Array, Problem
 from ftnn.training._progress import Reporter
 from ftnn.training._random import Purpose, order, torch_generator
 from ftnn.training._schedules import HALVING, factors
-from ftnn.training._settings import Settings, Stage, stages_of
+from ftnn.training._searches import DEFAULT_STARTS
+from ftnn.training._settings import SECOND_ORDER, Settings, Stage, stages_of
 from ftnn.training._stream import count_of, pieces
 
 Trainable = Network | nn.Sequential
@@ -46,6 +48,8 @@ _NAMES: dict[StageName, str] = {
     "ft": "fine-tuning",
     "joint": "joint training",
     "direct": "training",
+    "lm": "training",
+    "lbfgs": "training",
 }
 
 
@@ -172,7 +176,14 @@ class Run:
                 engine.restore(before)
                 self._write_back(stage, engine, module)
                 raise
+            except KeyboardInterrupt:
+                if stage.name in SECOND_ORDER:  # keep the best so far
+                    engine.restore(before)
+                    self._write_back(stage, engine, module)
+                raise
             ends = False
+            if isinstance(engine, SearchEngine):
+                ends = self.state.history.converged = engine.converged
             if stage.schedule == HALVING and last_loss is not None:
                 gain = last_loss - record.loss
                 if gain < 0:
@@ -192,7 +203,9 @@ class Run:
             if ends:
                 break
             self.state = State(position, self.state.history, before_stage, engine.snapshot())
-            self.checkpoint.keep(self.state, now=False)
+            # It may be written later, when the history has gone on.
+            history = replace(self.state.history, epochs=[*self.state.history.epochs])
+            self.checkpoint.keep(replace(self.state, history=history), now=False)
         if stage.name == "ft" and self._is_worse_than_before(last_loss):
             engine.restore(at_first)
             epochs = self.state.history.epochs
@@ -229,7 +242,7 @@ class Run:
         finite = True
         start = time.perf_counter()
         for samples, data in self._data(stage, problem, epoch):
-            size = -(-len(samples) // (self.settings.batch_size or 1))
+            size = -(-len(samples) // self._batch_size)
             done = (epoch - 1) * steps + first
             rates = rate * factors(stage.schedule, done, size, stage.epochs * steps)
             for chunk in engine.epoch(samples, rates, data):
@@ -259,15 +272,23 @@ class Run:
         """The number of mini-batches in an epoch; 1 if unknown."""
         if problem.batches is not None:
             return count_of(problem.batches) or 1
-        return -(-len(problem.x) // (self.settings.batch_size or 1))
+        return -(-len(problem.x) // self._batch_size)
+
+    @property
+    def _batch_size(self) -> int:
+        """Second-order solvers use all samples at once."""
+        return len(self.problem.x) if self.settings.batch_size is None else self.settings.batch_size
 
     def _data(self, stage: Stage, problem: Problem, epoch: int) -> Iterator[tuple[Array, Problem | None]]:
         """The order of an epoch's samples: all of the problem's, or piece by piece from a stream."""
+        if stage.name in SECOND_ORDER:
+            yield np.arange(len(problem.x)), None
+            return
         if problem.batches is None:
             seed, purpose = self.settings.seed, _PURPOSES[stage.name]
             yield order(seed, purpose, stage.layer, epoch, len(problem.x)), None
             return
-        for piece in pieces(problem, self.settings.batch_size or 1, epoch):
+        for piece in pieces(problem, self._batch_size, epoch):
             yield np.arange(len(piece.x)), piece
 
     # --- the end ---
@@ -308,6 +329,8 @@ class Run:
     def _advice(self, direction: Literal["smaller", "larger"]) -> str:
         """Suggest another gamma or learning rate, whichever this run uses."""
         settings = self.settings
+        if settings.solver in SECOND_ORDER:
+            return f"more starts: starts={4 * (settings.starts or DEFAULT_STARTS)}"
         if settings.gamma is not None:
             return f"a {direction} gamma: {settings.gamma + (1 if direction == 'larger' else -1):g}"
         return f"a {direction} learning_rate: {settings.rate * (3 if direction == 'larger' else 1 / 3):.1g}"

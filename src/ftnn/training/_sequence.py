@@ -36,7 +36,7 @@ def fit_sequence(
     engine: EngineName = "auto",
     loss: Loss | None = None,
     done: int = 0,
-    keep_state: bool = False,
+    keep_state: bool = True,
     state: torch.Tensor | None = None,
     callbacks: Sequence[Callable[[Pass, MemoryNetwork], bool | None]] = (),
 ) -> SequenceHistory:
@@ -55,7 +55,8 @@ def fit_sequence(
     - `clip`: the largest allowed size of each parameter's gradient summed over a window.
     - `engine`: `"compiled"` (window 1), `"torch"`, or `"auto"`.
     - `done`: the number of passes already done, to continue an earlier training.
-    - `keep_state`: whether each pass starts from the memory that the last one left, instead of an empty one.
+    - `keep_state`: whether each pass starts from the memory that the last one left, as in the authors' code,
+        or from an empty one.
     - `state`: the memory of the first pass, (1, out, in); by default, it is empty. With `keep_state`, it is
         updated in place, before callbacks are called and at the end.
     - `callbacks`: called after each pass with its record and the network; True ends the training.

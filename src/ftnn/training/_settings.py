@@ -22,7 +22,9 @@ from ftnn.training._rules import RULES, CompiledRule, Rule
 from ftnn.training._schedules import HALVING, Schedule, check_schedule
 from ftnn.training._schedules import describe as describe_schedule
 
-Solver = Literal["direct", "layerwise", "joint"]
+Solver = Literal["direct", "layerwise", "joint", "lm", "lbfgs"]
+SECOND_ORDER = ("lm", "lbfgs")
+"""The solvers that use curvature: each epoch is an iteration over all samples."""
 
 
 def _about(check: Callable[[str, Any], Any], description: str) -> dict[str, Any]:
@@ -76,6 +78,25 @@ def _rule(name: str, value: Any) -> Rule:
     return RULES[value]
 
 
+def _bounds(name: str, value: Any) -> dict[str, tuple[float, float]]:
+    """Two numbers for each name, infinite for None."""
+    message = (
+        f"{name}={quoted(value)} must map names of parameters to (low, high), such as {{'q': (0, None)}}"
+    )
+    if not isinstance(value, Mapping):
+        raise FtnnError(message)
+    checked: dict[str, tuple[float, float]] = {}
+    for key, pair in value.items():
+        if not isinstance(key, str) or not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise FtnnError(message)
+        numbers = (-math.inf if pair[0] is None else pair[0], math.inf if pair[1] is None else pair[1])
+        low, high = (float(real(name, number, message, lambda n: n == n)) for number in numbers)
+        if not low < high:
+            raise FtnnError(f"{name}: {key!r} has ({low:g}, {high:g}); expected low < high")
+        checked[key] = (low, high)
+    return checked
+
+
 _BY_SOLVER: dict[str, dict[str, Any]] = {
     "layerwise": {"epochs": (15, 15), "batch_size": 16, "optimizer": "sgd", "gamma": -2},
     "joint": {"epochs": (15, 15), "batch_size": 16, "optimizer": "sgd", "gamma": -2, "schedule": "constant"},
@@ -88,6 +109,7 @@ _BY_SOLVER: dict[str, dict[str, Any]] = {
         "normalise": True,
         "calibrate": True,
     },
+    **{solver: {"epochs": (200, 200), "calibrate": True} for solver in SECOND_ORDER},
 }
 """Defaults that depend on the solver; those of layer-wise and joint training are the paper's. The direct
 solver's learning rate and weight decay depend on the network."""
@@ -133,7 +155,8 @@ class Settings:
         metadata=_about(
             _optional(partial(one_of, allowed=get_args(Solver))),
             "direct: all layers at once. layerwise: one hidden layer after the other, then fine-tuning of "
-            "all. joint: all at once, by plain SGD.",
+            "all. joint: all at once, by plain SGD. lm: Levenberg-Marquardt, for networks of up to a few "
+            "thousand parameters. lbfgs: L-BFGS, for larger ones.",
         ),
     )
     optimizer: Any = field(
@@ -176,7 +199,21 @@ class Settings:
         metadata=_about(
             _optional(_flag),
             "Whether a network that is as it was drawn is first drawn again from ranges that suit the data; "
-            "only for the direct solver.",
+            "not for layerwise and joint.",
+        ),
+    )
+    starts: int | None = field(
+        default=None,
+        metadata=_about(
+            _optional(partial(whole, least=1)),
+            "How many starts lm and lbfgs try at once; half of them end after 10, 20, 40 … iterations.",
+        ),
+    )
+    bounds: Any = field(
+        default=None,
+        metadata=_about(
+            _optional(_bounds),
+            "The bounds of parameters by name, such as {'q': (0, None)}; only for lm.",
         ),
     )
     fine_tuning_shift: float = field(
@@ -201,10 +238,11 @@ class Settings:
             raise FtnnError(
                 f"momentum={quoted(self.momentum)} is for SGD, not for optimizer={quoted(self.optimizer)}"
             )
-        if self.weight_decay is None and (self.optimizer is not None or self.momentum):
-            self._set("weight_decay", 0.0)
         self._set("solver", self.solver or ("direct" if self.gamma is None else "layerwise"))
         self._check("solver")
+        self._refuse_for_solver()
+        if self.weight_decay is None and (self.optimizer is not None or self.momentum):
+            self._set("weight_decay", 0.0)
         for name, value in _BY_SOLVER[self.solver or ""].items():
             is_rate = name in ("gamma", "learning_rate")
             has_rate = self.gamma is not None or self.learning_rate is not None
@@ -215,13 +253,31 @@ class Settings:
         for setting in fields(self):
             self._check(setting.name)
         for name in ("normalise", "calibrate"):
-            if getattr(self, name) and self.solver != "direct":
+            if getattr(self, name) and name not in _BY_SOLVER[self.solver or ""]:
                 raise FtnnError(f"{name}=True is for the direct solver, not for solver={quoted(self.solver)}")
             self._set(name, bool(getattr(self, name)))
         if self.momentum:
             self._set("optimizer", with_momentum)
         if self.gamma is not None:
             _ = self.rate, self.fine_tuning_rate
+
+    def _refuse_for_solver(self) -> None:
+        """Raise an error for settings that have no meaning for the solver."""
+        second_order = self.solver in SECOND_ORDER
+        only_first = ("gamma", "batch_size", "optimizer", "learning_rate", "schedule", "weight_decay")
+        for name in (*only_first, "clip_norm", "momentum"):
+            if second_order and getattr(self, name):
+                raise FtnnError(
+                    f"{name}={quoted(getattr(self, name))} has no meaning for solver={quoted(self.solver)}, "
+                    "which chooses its steps itself and uses all samples in each"
+                )
+        if self.starts is not None and not second_order:
+            raise FtnnError(
+                f"starts={quoted(self.starts)} is for the solvers lm and lbfgs, not for "
+                f"solver={quoted(self.solver)}"
+            )
+        if self.bounds is not None and self.solver != "lm":
+            raise FtnnError(f"bounds={quoted(self.bounds)} needs solver='lm', not {quoted(self.solver)}")
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -232,6 +288,8 @@ class Settings:
 
     def completed(self, defaults: Callable[[], Mapping[str, float]]) -> Settings:
         """These settings with a learning rate and a weight decay, from `defaults` unless they are set."""
+        if self.solver in SECOND_ORDER:
+            return self
         if self.weight_decay is not None and (self.gamma is not None or self.learning_rate is not None):
             return self
         chosen = defaults()
@@ -245,6 +303,8 @@ class Settings:
     def rate(self) -> float:
         if self.learning_rate is not None:
             return self.learning_rate
+        if self.solver in SECOND_ORDER:
+            return 1.0
         assert self.gamma is not None, "the direct solver's learning rate depends on the network"
         return _power(self.gamma)
 
@@ -269,7 +329,7 @@ class Settings:
         names = ("gamma", "epochs", "batch_size", "seed", "clip", "solver", "momentum", "weight_decay",
                  "fine_tuning_shift", "threshold")  # fmt: skip
         described: dict[str, Any] = {name: getattr(self, name) for name in names}
-        if not self.momentum and self.optimizer != RULES["sgd"]:
+        if self.optimizer is not None and not self.momentum and self.optimizer != RULES["sgd"]:
             described["rule"] = self.optimizer.describe()
         if self.learning_rate is not None:
             described["learning_rate"] = self.learning_rate
@@ -281,6 +341,10 @@ class Settings:
             described["normalise"] = True
         if self.calibrate:
             described["calibrate"] = True
+        if self.starts is not None:
+            described["starts"] = self.starts
+        if self.bounds is not None:
+            described["bounds"] = {name: list(map(str, pair)) for name, pair in self.bounds.items()}
         return described
 
 
@@ -319,8 +383,8 @@ def stages_of(settings: Settings, hidden_layers: int) -> list[Stage]:
     """The parts of a run, in order."""
     first, second = settings.epochs or (0, 0)
     schedule, rate = settings.schedule, settings.rate
-    if settings.solver == "direct":
-        return [Stage("direct", 0, first, rate, schedule or "constant")]
+    if settings.solver in ("direct", "lm", "lbfgs"):
+        return [Stage(settings.solver, 0, first, rate, schedule or "constant")]
     if settings.solver == "joint" or hidden_layers == 0:
         return [Stage("joint", 0, first, rate, schedule or "constant")]
     layerwise = [

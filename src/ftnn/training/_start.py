@@ -53,7 +53,7 @@ class Start:
     def draw(self, layer: FeedForward, number: int, x: Tensor) -> None:
         """Draw hidden layer `number`, which receives x, (samples, in)."""
         generator = torch_generator(self._seed, Purpose.hidden, number)
-        layer._calibrate(x[:SAMPLES], _free(layer), generator, len(self._hidden))
+        layer._calibrate(x[:SAMPLES], free_kinds(layer), generator, len(self._hidden))
 
     def shift(self, norm: nn.BatchNorm1d, number: int) -> None:
         """Set the first scale and shift of a hidden layer's normalised sums for the layer that follows it."""
@@ -78,7 +78,7 @@ class Start:
     def _balances(self, layer: FeedForward, between: Sequence[nn.Module], shift: float) -> list[Balance]:
         """What is measured of the layer's kinds if normalised sums below it are shifted."""
         inputs = inputs_through(*filter(None, map(formula_of, between)), scale=SCALE, shift=shift)
-        return [balanced(kind, layer.in_features, inputs, len(self._hidden)) for kind in _free(layer)]
+        return [balanced(kind, layer.in_features, inputs, len(self._hidden)) for kind in free_kinds(layer)]
 
 
 SHALLOW_RATE, RATE, CAREFUL_RATE = 2e-2, 1e-2, 3e-3
@@ -100,7 +100,7 @@ def defaults_for(net: nn.Module) -> dict[str, float]:
     """
     layers = [module for module in net.modules() if isinstance(module, FeedForward)]
     try:
-        balances = [balanced(kind, layer.in_features) for layer in layers for kind in set(_free(layer))]
+        balances = [balanced(kind, layer.in_features) for layer in layers for kind in set(free_kinds(layer))]
         careful = any(balance.fragile for balance in balances)
         if len(layers) > 1 and any(balance.explosive for balance in balances):
             careful |= not _is_bounded(net)
@@ -124,7 +124,7 @@ def _worst(balances: Sequence[Balance]) -> float:
     return max(balance.violation for balance in balances)
 
 
-def _free(layer: FeedForward) -> list[Function]:
+def free_kinds(layer: FeedForward) -> list[Function]:
     """The layer's kinds, those of the catalogue without the paper's ranges."""
     return [
         kind if name_of(kind) is None else Function.composed(kind.formula, {}, kind.choices)

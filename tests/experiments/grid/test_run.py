@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +83,14 @@ class TestChains:
         assert [before.validation_accuracy, row.validation_accuracy] == pytest.approx(expected)
         assert row.lwt_validation_accuracy == before.validation_accuracy
         assert expected[0] != expected[1]
+
+    def test_an_activation_can_be_a_formula(self, store: Store) -> None:
+        """A limit of 0.5 changes the result, and one that is never reached does not."""
+        cells = [replace(cell(gamma=-1), activation=f"min(relu(x), {limit})") for limit in ("1e9", "0.5")]
+        run_inline([*cells, replace(cell(gamma=-1), activation="relu")], store)
+        limited = {row.task.cell.activation: row.loss for row in store.rows() if row.task.ends_cell}
+        assert limited["min(relu(x), 1e9)"] == pytest.approx(limited["relu"], rel=1e-4)
+        assert limited["min(relu(x), 0.5)"] != pytest.approx(limited["relu"], rel=1e-4)
 
     def test_a_network_that_saw_all_images_has_no_validation_accuracy(self, store: Store) -> None:
         seen = cell(data="mnist", epochs=(0, 0))

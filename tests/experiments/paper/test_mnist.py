@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
@@ -152,7 +153,11 @@ class TestGrids:
             ({"functions": "F03"}, "functions is 'F03'; expected a list of values"),
             ({"gammas": "x"}, 'gammas is \'x\'; expected "best", "all", or numbers'),
             ({"gammas": [float("nan")]}, "gamma is nan; expected a finite number"),
-            ({"activations": ["sigmoid"]}, "unknown activation 'sigmoid'; expected logistic, relu, tanh"),
+            (
+                {"activations": ["sigmoid"]},
+                "unknown activation 'sigmoid'; expected one of logistic, relu, tanh",
+            ),
+            ({"activations": ["min(relu(x), y)"], "gammas": [0]}, "'y' is unknown"),
             ({"seeds": [-1]}, "seed=-1"),
             ({"functions": ["p*tan(x)"]}, "set gammas to all"),
             ({"layers": [2]}, "set gammas to all"),
@@ -181,6 +186,15 @@ def test_the_paper_may_have_used_all_images() -> None:
     assert ALL_IMAGES.setting == "60,000 images"
 
 
+def test_an_activation_can_be_a_formula() -> None:
+    """The ReLU of the paper's platform ends at 20."""
+    limited = replace(CELL, activation="relu20")
+    assert not limited.matches_paper
+    assert limited.setting == "activation relu20"
+    assert replace(CELL, activation="min(relu(x), 20)").setting == "activation min(relu(x), 20)"
+    assert limited.task().key != replace(CELL, activation="relu").task().key
+
+
 def test_all_images_have_one_name() -> None:
     assert replace(CELL, data="mnist:60000") == ALL_IMAGES
 
@@ -194,7 +208,8 @@ def test_the_papers_functions_are_the_catalogue_without_memory() -> None:
     assert len(FUNCTIONS) == 20
 
 
-def test_the_activations_are_those_that_networks_support() -> None:
+def test_the_activations_are_the_papers_which_networks_know_by_name() -> None:
     from ftnn.nn import _activations
 
-    assert _activations.NAMES == ACTIVATIONS
+    assert get_args(_activations.Activation) == ACTIVATIONS
+    assert set(ACTIVATIONS) < set(_activations.NAMES)

@@ -76,7 +76,7 @@ def pi_cells(
     pairs: Sequence[int] = PAIRS,
     seeds: Sequence[int] = (0,),
     epochs: int = 5000,
-    states: Sequence[str] = ("reset",),
+    states: Sequence[str] = ("carried",),
 ) -> list[PiCell]:
     """All combinations of these values; by default, the paper's 12 curves.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -22,27 +22,40 @@ from ftnn.kernels.program import Program
 class _Tile(Tile):
     """Samples of x, (in, stride), padded with zeros."""
 
-    x: Tensor
+    x: int
+    """Their address."""
+    memory: Tensor = field(repr=False)
+    """The array it points into, kept alive."""
 
 
 def _tiles(x: Tensor, start: int, stop: int, target: Target) -> list[_Tile]:
     """The tiles of samples start:stop of x, (batch, in), which need not be contiguous."""
     inputs, code = x.shape[1], kernel(transpose, target)
-    tiles = [_Tile(*sizes, x.new_empty(inputs, sizes[2])) for sizes in tiling.tiles(start, stop, target)]
+    sizes_of = list(tiling.tiles(start, stop, target))
+    memory = x.new_empty(inputs * sum(stride for _, _, stride in sizes_of))
+    place, tiles = memory.data_ptr(), list[_Tile]()
+    for sizes in sizes_of:
+        tiles.append(_Tile(*sizes, place, memory))
+        place += inputs * sizes[2] * target.size
+    source, by_sample, by_input = x.data_ptr(), x.stride(0), x.stride(1)
     args = [
         TransposeArgs(
             rows=inputs,
             columns=tile.samples,
             width=tile.stride,
-            source=x.data_ptr() + tile.first * x.stride(0) * target.size,
-            source_by_row=x.stride(1),
-            source_by_column=x.stride(0),
-            target=tile.x.data_ptr(),
+            source=source + tile.first * by_sample * target.size,
+            source_by_row=by_input,
+            source_by_column=by_sample,
+            target=tile.x,
             target_by_row=tile.stride,
         )
         for tile in tiles
     ]
-    run([[(code, each)] for each in args], parallel=tiling.worth_threads(stop - start, inputs, 1))
+    parallel = tiling.worth_threads(stop - start, inputs, 1)
+    run(
+        [[(code, each)] for each in args] if parallel else [[(code, each) for each in args]],
+        parallel=parallel,
+    )
     return tiles
 
 
@@ -56,7 +69,7 @@ def forward(program: Program, target: Target, x: Tensor, parts: Sequence[Columns
             vectors=block.vectors,
             samples=tile.samples,
             stride=tile.stride,
-            x=tile.x.data_ptr(),
+            x=tile.x,
             matrices=address(block.columns.table),
             first=block.first * target.lanes,
             row_length=block.columns.row_length,
@@ -92,7 +105,7 @@ def _backward(code: Code, target: Target, tiles: Sequence[_Tile], work: Backward
                 vectors=part.vectors,
                 samples=tile.samples,
                 stride=tile.stride,
-                x=tile.x.data_ptr() + start * tile.stride * size,
+                x=tile.x + start * tile.stride * size,
                 matrices=address(part.table),
                 first=start * part.row_length,
                 row_length=part.row_length,

@@ -126,29 +126,30 @@ def run_forward(
 
     The caller must keep alive whatever else the addresses in a call point to.
     """
-    size, width = out.element_size(), target.lanes
-    alive: list[Tensor] = []  # the targets of addresses
-    tasks: list[list[Call]] = []
-    strips: list[tuple[_T, Columns, Tensor]] = []
-    parallel = worth_threads(sum(tile.samples for tile in tiles), parts[0].inputs, out.shape[1])
+    size, width, start = out.element_size(), target.lanes, tiles[0].first
+    samples = sum(tile.samples for tile in tiles)
+    parallel = worth_threads(samples, parts[0].inputs, out.shape[1])
     threads = torch.get_num_threads() if parallel else 1
-    for tile in tiles:
-        for part in parts:
-            rows = out if part.whole else out.new_empty(tile.samples, width)
-            if not part.whole:
-                strips.append((tile, part, rows))
-            # Enough blocks for all threads.
-            at_once = min(BLOCK_VECTORS, max(1, -(-part.vectors * len(tiles) // threads)))
+    # One array for all blocks, and one for the last outputs of all samples: each costs as much as a call.
+    scratch = out.new_empty(sum(part.vectors for part in parts) * sum(tile.stride for tile in tiles) * width)
+    rows_of = [out if part.whole else out.new_empty(samples, width) for part in parts]
+    scratch_at = scratch.data_ptr()
+    tasks: list[list[Call]] = []
+    for part, rows in zip(parts, rows_of, strict=True):
+        # Enough blocks for all threads.
+        at_once = min(BLOCK_VECTORS, max(1, -(-part.vectors * len(tiles) // threads)))
+        rows_at, row_length = rows.data_ptr(), rows.shape[1]
+        for tile in tiles:
+            row = tile.first if part.whole else tile.first - start
             for first, stop in spans(part.vectors, at_once):
-                scratch = out.new_empty((stop - first) * tile.stride * width)
-                alive += (scratch, rows)
-                place = (tile.first * out.shape[1] if part.whole else 0) + first * width
-                out_address = rows.data_ptr() + place * size
-                block = Block(part, first, stop - first, scratch.data_ptr(), out_address, rows.shape[1])
+                out_at = rows_at + (row * row_length + first * width) * size
+                block = Block(part, first, stop - first, scratch_at, out_at, row_length)
+                scratch_at += (stop - first) * tile.stride * width * size
                 tasks.append([call(tile, block)])
     run(tasks, parallel=parallel)
-    for tile, part, rows in strips:
-        out[tile.first : tile.first + tile.samples, -part.outputs :] = rows[:, : part.outputs]
+    for part, rows in zip(parts, rows_of, strict=True):
+        if not part.whole:
+            out[start : start + samples, -part.outputs :] = rows[:, : part.outputs]
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ HELD_OUT = 50_000
 """The training images from this one on are held out for validation."""
 
 ACTIVATIONS: tuple[Activation, ...] = ("logistic", "relu", "tanh")
-"""The paper's, which are all that networks support."""
+"""The paper's."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ class Cell:
     function: str
     """A catalogue name, or a formula, optionally with ranges: `"p*tan(q*x) where q in [-9, 9]"`. The other
     ranges are ±0.1 and become a part of the text, so that equal cells have equal texts."""
-    activation: Activation
+    activation: str
+    """One of the paper's; `relu20`, the ReLU of its platform, which ends at 20; or a formula in x."""
     hidden_layers: int
     gamma: float
     seed: int = 0
@@ -58,8 +59,7 @@ class Cell:
         check({**vars(self), "lwt_epochs": lwt_epochs, "ft_epochs": ft_epochs}, _CHECKS)
         object.__setattr__(self, "function", with_ranges(self.function))
         self.settings()
-        if self.activation not in ACTIVATIONS:
-            raise FtnnError(f"unknown activation {self.activation!r}; expected {', '.join(ACTIVATIONS)}")
+        check_activation(self.activation)
         check_sizes(self.hidden_layers, self.width)
         if images(self.data) == ALL:
             object.__setattr__(self, "data", "mnist")  # as stores call it
@@ -75,6 +75,7 @@ class Cell:
     def setting(self) -> str:
         """The differences from the paper's settings, in words; empty if there are none."""
         parts = [
+            (self.activation not in ACTIVATIONS, f"activation {self.activation}"),
             (self.data != Cell.data, f"{images(self.data):,} images"),
             (self.epochs != Cell.epochs, f"{self.epochs[0]} + {self.epochs[1]} epochs"),
             (self.width != Cell.width, f"{self.width} units"),
@@ -113,6 +114,15 @@ def images(data: str) -> int:
     if name != "mnist" or (colon and not is_count):
         raise FtnnError(f"unknown data {data!r}; expected mnist, or mnist:N with N from 5 to 60000")
     return int(number) if colon else ALL
+
+
+def check_activation(activation: str) -> None:
+    """Raise an error unless it is one of the paper's, or a formula in x."""
+    if activation in ACTIVATIONS:
+        return  # without torch
+    from ftnn.nn._activations import activation_formula  # here because it loads torch
+
+    activation_formula(activation)
 
 
 # --- stages ---

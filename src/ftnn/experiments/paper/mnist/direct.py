@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ftnn.errors import DataError, FtnnError
+from ftnn.errors import DataError
 from ftnn.experiments.grid.checks import COUNT, POSITIVE, TEXT, check
 from ftnn.experiments.grid.jobs import Checkpoint, Outcome, Predecessor
 from ftnn.experiments.grid.registry import Epochs, Line, Table
 from ftnn.experiments.grid.rows import Addition, Row, imported, rows_of
 from ftnn.experiments.grid.task import OnProgress, Task
-from ftnn.experiments.paper.mnist.cells import ACTIVATIONS, PIXELS, images
+from ftnn.experiments.paper.mnist.cells import ACTIVATIONS, PIXELS, check_activation, images
 from ftnn.experiments.paper.mnist.functions import FUNCTIONS, given
 from ftnn.experiments.paper.mnist.grids import LAYERS
 from ftnn.experiments.paper.values import distinct
 from ftnn.training._checks import check_sizes
-
-if TYPE_CHECKING:
-    from ftnn.nn import Activation
 
 
 @dataclass(frozen=True)
@@ -29,7 +26,7 @@ class DirectCell:
 
     function: str
     """A catalogue name, or a formula, optionally with ranges; without, they are chosen from the formula."""
-    activation: Activation
+    activation: str
     hidden_layers: int
     seed: int = 0
     epochs: int = 10
@@ -40,8 +37,7 @@ class DirectCell:
     def __post_init__(self) -> None:
         check(vars(self), _CHECKS)
         given(self.function)
-        if self.activation not in ACTIVATIONS:
-            raise FtnnError(f"unknown activation {self.activation!r}; expected {', '.join(ACTIVATIONS)}")
+        check_activation(self.activation)
         check_sizes(self.hidden_layers, self.width)
         images(self.data)
 
@@ -70,7 +66,7 @@ _CHECKS = {
 def direct_cells(
     layers: Sequence[int] = LAYERS,
     functions: Sequence[str] = FUNCTIONS,
-    activations: Sequence[Activation] = ACTIVATIONS,
+    activations: Sequence[str] = ACTIVATIONS,
     seeds: Sequence[int] = (0,),
     *,
     epochs: int = 10,

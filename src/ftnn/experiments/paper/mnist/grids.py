@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain, product
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ftnn.data._paper import paper_best_of
 from ftnn.errors import FtnnError
 from ftnn.experiments.paper.mnist.cells import ACTIVATIONS, Cell
 from ftnn.experiments.paper.mnist.functions import FUNCTIONS, without_ranges
 from ftnn.experiments.paper.values import distinct
-
-if TYPE_CHECKING:
-    from ftnn.nn import Activation
 
 LAYERS = (1, 5, 10)
 GAMMAS = (0, -1, -2, -3, -4, -5)
@@ -22,7 +19,7 @@ GAMMAS = (0, -1, -2, -3, -4, -5)
 def mnist_cells(
     layers: Sequence[int] = LAYERS,
     functions: Sequence[str] = FUNCTIONS,
-    activations: Sequence[Activation] = ACTIVATIONS,
+    activations: Sequence[str] = ACTIVATIONS,
     gammas: Literal["best", "all"] | Sequence[float] = "best",
     seeds: Sequence[int] = (0,),
     *,
@@ -65,7 +62,7 @@ def mnist_cells(
     return [*cells, *last]
 
 
-def _best(function: str, activation: Activation, depth: int) -> Sequence[float]:
+def _best(function: str, activation: str, depth: int) -> Sequence[float]:
     """The paper's best γ; all of them if every γ failed."""
     cell = paper_best_of(without_ranges(function), activation, depth)
     if cell is not None:

@@ -1,0 +1,107 @@
+"""Standard errors of a network's parameters, from the Jacobian at the minimum of the squared error."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import nn
+
+from ftnn.training._history import Covariance
+from ftnn.training._objective import NetworkObjective
+from ftnn.training._problem import Array, Problem
+from ftnn.training._searches import BoundsOf, bounds_of
+
+MOST_PARAMETERS = 3000
+"""The covariance of more is not computed."""
+TOLERANCE = 1e-10
+"""Directions in which the outputs change less than this, relative to the strongest one and with every
+parameter measured by its own effect, are not determined by the data."""
+MOST_NAMED = 5
+
+
+@torch.no_grad()
+def covariance_of(
+    net: nn.Module, problem: Problem, bounds: BoundsOf, *, converged: bool
+) -> tuple[Covariance | None, list[str]]:
+    """The covariance at the network's present parameters and what to note about it; None if there is none."""
+    if problem.loss != "squared":
+        return None, [f"no standard errors: they need loss='squared', not {problem.loss!r}"]
+    objective = NetworkObjective(_in_float64(net), problem)
+    form, theta = objective.form, objective.form.theta()
+    size = form.size
+    used = len(problem.x) if problem.weights is None else int(np.count_nonzero(problem.weights))
+    observations = used * problem.outputs
+    if size > MOST_PARAMETERS:
+        return None, [f"no standard errors: {size:,} parameters are more than {MOST_PARAMETERS:,}"]
+    if observations <= size:
+        return None, [
+            f"no standard errors: {observations} observations of {size} parameters leave no degree of freedom"
+        ]
+    triangle, squares = objective.factor(theta)
+    if not bool(torch.isfinite(triangle).all()):
+        return None, ["no standard errors: the Jacobian is not finite"]
+    names = _entries({name: tuple(p.shape) for name, p in form.trained.items()})
+    notes: list[str] = []
+    fixed = np.zeros(size, bool)
+    if bounds:
+        box = bounds_of(form.trained, bounds)
+        fixed = ((theta <= box.low) | (theta >= box.high)).numpy()
+        if fixed.any():
+            notes.append(f"at a bound, so without a standard error: {_some(names, fixed)}")
+    variance = squares / (observations - int((~fixed).sum()))
+    own, undetermined = _inverse(triangle.numpy()[:, ~fixed])
+    matrix = np.full((size, size), np.nan)
+    matrix[np.ix_(~fixed, ~fixed)] = variance * own
+    bad = np.zeros(size, bool)
+    bad[np.flatnonzero(~fixed)[undetermined]] = True
+    matrix[bad, :] = matrix[:, bad] = np.nan
+    matrix[bad, bad] = np.inf
+    if bad.any():
+        notes.append(
+            f"the data do not determine {int(bad.sum())} of {size} parameters (the Jacobian is singular), so "
+            f"their standard errors are infinite: {_some(names, bad)}"
+        )
+    if np.ptp(problem.y, axis=0).max() == 0:
+        notes.append("the targets are constant, so standard errors say nothing")
+    elif variance <= (1e-12 * np.abs(problem.y).max()) ** 2:
+        notes.append("the fit is exact up to rounding, so standard errors say nothing")
+    if not converged:
+        notes.append("the solver had not converged: standard errors hold at a minimum only; try more epochs")
+    shapes = {name: tuple(p.shape) for name, p in form.trained.items()}
+    return Covariance(matrix, names, shapes, float(np.sqrt(variance)), tuple(notes)), notes
+
+
+def _in_float64(net: nn.Module) -> nn.Module:
+    return copy.deepcopy(net).cpu().double()
+
+
+def _inverse(triangle: Array) -> tuple[Array, Array]:
+    """(RᵀR)⁻¹, and which parameters have a part in a direction that R does not see, (parameters,) bool.
+
+    The pseudo-inverse, so the entries of the other parameters are right.
+    """
+    norms = np.linalg.norm(triangle, axis=0)
+    norms = np.where(norms > 0, norms, 1.0)
+    _, values, directions = np.linalg.svd(triangle / norms, full_matrices=True)
+    values = np.concatenate([values, np.zeros(triangle.shape[1] - len(values))])
+    seen = values > TOLERANCE * max(values.max(initial=0.0), 1e-300)
+    scaled = directions[seen] / values[seen, None]
+    missing = np.linalg.norm(directions[~seen], axis=0) > 1e-4
+    return scaled.T @ scaled / np.outer(norms, norms), missing
+
+
+def _entries(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
+    """The name of every entry."""
+    names: list[str] = []
+    for name, shape in shapes.items():
+        names += [f"{name}[{', '.join(map(str, index))}]" for index in np.ndindex(*shape)]
+    return tuple(names)
+
+
+def _some(names: tuple[str, ...], chosen: Array) -> str:
+    listed = [names[n] for n in np.flatnonzero(chosen)]
+    rest = f" and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
+    return ", ".join(listed[:MOST_NAMED]) + rest
