@@ -60,7 +60,7 @@ def test_json_has_the_results_of_the_cell() -> None:
 
 
 def test_the_papers_results_are_shown_next_to_ours() -> None:
-    line = f"1,F07,logistic,0,98.13,98.11,0,20.5,,{'a' * 64},{FineTuning.results},some-cpu"
+    line = f"1,F07,logistic,0,98.13,98.11,0,20.5,,{'a' * 64},,,mnist:50000,{FineTuning.results},some-cpu"
     Path("r.csv").write_text("\n".join([",".join((*COLUMNS, *ORIGIN)), line]))
     assert "1 rows, 1 of them new" in ftnn("store", "import", "r.csv").stdout
     assert "1 rows, 0 of them new" in ftnn("store", "import", "r.csv").stdout
@@ -99,7 +99,7 @@ def test_stages_without_epochs_can_be_run() -> None:
         (["reproduce", "mnist", "--layers", "1,b"], "--layers 1,b: 'b' is not a whole number"),
         (["reproduce", "mnist", "--layers", "2"], "set gammas to all"),
         (["reproduce", "mnist", "--seeds", "-1"], "'-1' is not a whole number of 0 or more"),
-        (["reproduce", "mnist", "--activations", "sigmoid"], "expected logistic, relu, tanh"),
+        (["reproduce", "mnist", "--activations", "sigmoid"], "did you mean 'logistic'?"),
         (["reproduce", "mnist", "--jobs", "2", "--ray", "auto"], "use only one"),
         (["reproduce", "mnist", "--store", "no/a.sqlite"], "does the folder exist"),
         (["reproduce", "mnist", "--data", "cifar"], "mnist:N"),

@@ -49,28 +49,28 @@ def network(x):
     return y.reshape(*x.shape[:-1], {outputs})
 """
 _TOTAL = """\
-def total(f, x, *parameters):
+def total(f, x, *parameters, op=np.add):
     \"""The sum of f over the inputs: x is (in, rows), each parameter (in, out), the result (out, rows).\"""
     out, rows = parameters[0].shape[1], x.shape[1]
-    y = np.zeros((out, rows), dtype=x.dtype)
+    y = np.full((out, rows), op.identity, dtype=x.dtype)
     step = max(1, VALUES // (out * rows))
     for first in range(0, len(x), step):
         part = slice(first, first + step)
         values = f(x[part, None, :], *(p[part, :, None] for p in parameters))
-        y += np.broadcast_to(values, (len(x[part]), out, rows)).sum(0)
+        y = op(y, op.reduce(np.broadcast_to(values, (len(x[part]), out, rows)), axis=0))
     return y
 """
 _LISTED = """\
-def listed(f, x, inputs, outputs, out, *parameters):
+def listed(f, x, inputs, outputs, out, *parameters, op=np.add):
     \"""The same for a list of connections: each parameter is (connections,).\"""
-    y = np.zeros((out, x.shape[1]), dtype=x.dtype)
+    y = np.full((out, x.shape[1]), op.identity, dtype=x.dtype)
     step = max(1, VALUES // x.shape[1])
     for first in range(0, len(inputs), step):
         part = slice(first, first + step)
         values = f(x[inputs[part]], *(p[part, None] for p in parameters))
         ends, starts = np.unique(outputs[part], return_index=True)
         values = np.broadcast_to(values, (len(inputs[part]), x.shape[1]))
-        y[ends] += np.add.reduceat(values, starts, axis=0)
+        y[ends] = op(y[ends], op.reduceat(values, starts, axis=0))
     return y
 """
 
@@ -211,6 +211,8 @@ class _Writer:
     def _transfer(self, layer: FeedForward) -> None:
         function = layer.function
         names = (*function.parameters, *function.constants)
+        is_product = layer.reduce == "product"
+        by = ("op=np.multiply",) if is_product else ()
         if isinstance(layer, Partial):
             connections = connection_list(layer)
             ends = (("inputs", connections.inputs), ("outputs", connections.outputs))
@@ -218,17 +220,17 @@ class _Writer:
             matrices = [self._array(name, connections.values[name], layer) for name in names]
             f = self._function(function.expr, [INPUT, *names])
             self.lines.append(
-                f"x = listed({f}, x, {', '.join((*lists, str(layer.out_features), *matrices))})"
+                f"x = listed({f}, x, {', '.join((*lists, str(layer.out_features), *matrices, *by))})"
             )
             return
         values = {
             name: self._numbers(matrix, layer) for name, matrix in zip(names, layer.matrices(), strict=True)
         }
         plan = function.plan
-        if plan.kind != "gemm" or not plan.exact:
+        if plan.kind != "gemm" or not plan.exact or is_product:
             matrices = [self._keep(name, matrix) for name, matrix in values.items()]
             f = self._function(function.expr, [INPUT, *names])
-            self.lines.append(f"x = total({f}, x, {', '.join(matrices)})")
+            self.lines.append(f"x = total({f}, x, {', '.join((*matrices, *by))})")
             return
         shape = (layer.in_features, layer.out_features)
         terms: list[str] = []

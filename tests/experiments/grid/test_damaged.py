@@ -173,7 +173,7 @@ def test_a_missing_parquet_column_is_named(store: Store, other: Store, tmp_path:
 
 
 CSV = ",".join(COLUMNS)
-LINE = f"1,F12,tanh,-4,97.0,97.5,0,20.5,,{'a' * 64}"
+LINE = f"1,F12,tanh,-4,97.0,97.5,0,20.5,,{'a' * 64},,,mnist:50000"
 
 
 @pytest.mark.parametrize(
@@ -187,8 +187,8 @@ LINE = f"1,F12,tanh,-4,97.0,97.5,0,20.5,,{'a' * 64}"
         (LINE.replace("20.5", "-1"), "cell_seconds is -1.0"),
         (LINE.replace("a" * 64, "z" * 64), "expected a SHA-256 digest"),
         (LINE.replace(",0,20.5", ",0.5,20.5"), "seed is '0.5'"),
-        (LINE + ",more", "11 fields"),
-        (LINE[: LINE.rindex(",")], "9 fields"),
+        (LINE + ",more", "14 fields"),
+        (LINE[: LINE.rindex(",")], "12 fields"),
     ],
 )
 def test_csv_rows_are_checked_like_parquet_rows(

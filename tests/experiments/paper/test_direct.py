@@ -111,7 +111,7 @@ def test_csv_without_an_accuracy_or_a_reason_is_refused(store: Store, tmp_path: 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"activation": "swish"}, "unknown activation 'swish'; expected logistic, relu, tanh"),
+        ({"activation": "swish"}, "unknown activation 'swish'; expected one of logistic, relu, tanh"),
         ({"function": "F21"}, "F21"),
         ({"data": "cifar"}, "unknown data 'cifar'"),
         ({"epochs": 0}, "epochs is 0; expected"),
