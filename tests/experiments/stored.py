@@ -111,4 +111,5 @@ def whole_grid(path: Path) -> None:
         for hidden in (128, 256, 512, 1024):
             for pairs in (200, 400, 800):
                 top = 100 * min(1.0, hidden / pairs)
-                curve(store, hidden, pairs, (top * (1 - np.exp(-np.arange(600) / 80))).tolist())
+                right = np.round(pairs * top / 100 * (1 - np.exp(-np.arange(600) / 80)))
+                curve(store, hidden, pairs, (100 * right / pairs).tolist())

@@ -135,7 +135,7 @@ def test_the_backend_applies_to_every_layer():
         (
             (5, [4], 3, "F12", "gelu"),
             FtnnError,
-            r"'gelu'; expected one of logistic, relu, tanh, or a formula in x such as 'x\*\(1 \+ erf\(x/sqrt",
+            r"'gelu'; expected one of logistic, relu, tanh, relu20, or a formula in x such as 'x\*\(1 \+ erf",
         ),
         ((5, [4, 4], 3, ["F12"]), ShapeError, "function has 1 entries for 2 hidden layers"),
         ((5, [4], 3, ["F12", "F03"]), ShapeError, "function has 2 entries for 1 hidden layers"),

@@ -285,7 +285,7 @@ class TestProcesses:
                 assert "SIGKILL" in reason
                 watcher.lost(task, reason)
 
-        chosen = PiCell(64, 100, epochs=1500)
+        chosen = PiCell(64, 100, epochs=10_000)  # long enough to report progress before it ends
         run([chosen.task()], store, executor, Killing())
         assert watcher.lost_tasks
         (row,) = store.rows()

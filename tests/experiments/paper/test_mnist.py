@@ -155,7 +155,7 @@ class TestGrids:
             ({"gammas": [float("nan")]}, "gamma is nan; expected a finite number"),
             (
                 {"activations": ["sigmoid"]},
-                "unknown activation 'sigmoid'; expected one of logistic, relu, tanh",
+                "unknown activation 'sigmoid'; did you mean 'logistic'?",
             ),
             ({"activations": ["min(relu(x), y)"], "gammas": [0]}, "'y' is unknown"),
             ({"seeds": [-1]}, "seed=-1"),

@@ -11,9 +11,9 @@ from typing import Any
 import contourpy
 import numpy as np
 
-from ftnn.experiments.grid.rows import Row, rows_of
+from ftnn.experiments.grid.rows import Row
 from ftnn.experiments.grid.task import AnyTask
-from ftnn.experiments.paper.conic.cells import ConicCell, ConicTask
+from ftnn.experiments.paper.conic.cells import ConicCell, in_order
 from ftnn.experiments.paper.conic.learned import decide, learned_quadric, points, rays_again, unit_sums
 from ftnn.experiments.paper.conic.problems import PROBLEMS, Array, Problem, Quadric
 from ftnn.experiments.paper.conic.rays import RayCheck
@@ -78,7 +78,7 @@ class ConicResult:
 
 
 def conic_results(parameters: Parameters, rows: Iterable[Row]) -> list[ConicResult]:
-    return [_result(parameters, cell, row) for cell, row in rows_of(ConicTask, rows)]
+    return [_result(parameters, cell, row) for cell, row in in_order(rows)]
 
 
 def _result(parameters: Parameters, cell: ConicCell, row: Row) -> ConicResult:

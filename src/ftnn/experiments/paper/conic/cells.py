@@ -112,10 +112,14 @@ def run_conic(store: Store, cells: Iterable[ConicCell], watcher: Watcher | None 
 COLUMNS = ("problem", "seed", "accuracy", "seconds", "failed", "digest")
 
 
-def _lines(rows: Iterable[Row], epochs: Callable[[], Epochs]) -> Iterator[tuple[Row, list[Any]]]:
+def in_order(rows: Iterable[Row]) -> list[tuple[ConicCell, Row]]:
+    """The results of problems, in the order of these."""
     order = list(PROBLEMS)
-    chosen = sorted(rows_of(ConicTask, rows), key=lambda pair: (order.index(pair[0].problem), pair[0].seed))
-    for cell, row in chosen:
+    return sorted(rows_of(ConicTask, rows), key=lambda pair: (order.index(pair[0].problem), pair[0].seed))
+
+
+def _lines(rows: Iterable[Row], epochs: Callable[[], Epochs]) -> Iterator[tuple[Row, list[Any]]]:
+    for cell, row in in_order(rows):
         accuracy = "" if row.ft_accuracy is None else f"{row.ft_accuracy:.2f}"
         seconds = "" if row.cell_seconds is None else f"{row.cell_seconds:.1f}"
         yield row, [cell.problem, cell.seed, accuracy, seconds, row.failed or "", row.digest]

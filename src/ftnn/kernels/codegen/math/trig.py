@@ -114,7 +114,7 @@ def csc(v: Vectors, x: ir.Value) -> ir.Value:
 
 
 def sin_alone(v: Vectors, x: ir.Value) -> ir.Value:
-    """sin x where cos x is not needed; 2.74 ulp, 2.9 in float64."""
+    """sin x where cos x is not needed; 2.74 ulp, 1.7 in float64."""
 
     def emit() -> ir.Value:
         c = CONSTANTS[v.dtype]
@@ -127,7 +127,7 @@ def sin_alone(v: Vectors, x: ir.Value) -> ir.Value:
 
 
 def cos_alone(v: Vectors, x: ir.Value) -> ir.Value:
-    """cos x where sin x is not needed; 2.74 ulp, 2.9 in float64."""
+    """cos x where sin x is not needed; 2.74 ulp, 1.7 in float64."""
 
     def emit() -> ir.Value:
         # cos x = sin(x + π/2): a half is added before rounding and subtracted after it.
@@ -149,7 +149,8 @@ def _half_turn(v: Vectors, r: ir.Value, n: ir.Value) -> ir.Value:
     """sin(r + n·π), |r| ≤ π/2."""
     square, coefficients = v.mul(r, r), CONSTANTS[v.dtype].sin_half
     if v.dtype == "float64":  # the longer polynomial's product would exceed 1
-        sine = v.copysign(v.fma(v.mul(r, square), v.horner(square, coefficients[1:]), r), r)  # restores -0
+        sine = v.fma(v.mul(r, square), v.horner(square, coefficients[1:]), r)
+        sine = v.copysign(v.clamp(sine, v.const(1.0)), r)  # rounding may lead beyond 1, and loses -0
     else:
         sine = v.mul(r, v.horner(square, coefficients))
     return _flip(v, sine, v.shl(n, v.bits - 1))
