@@ -134,12 +134,25 @@ class TestGrids:
 
     def test_cells_are_in_the_order_of_chains(self) -> None:
         """All depths of a chain, then the next: an interrupted run leaves whole chains."""
-        cells = mnist_cells([1, 5, 10], ["F03", "F12"], ["relu"], "all")
+        cells = mnist_cells([1, 5, 10], ["p*tan(q*x)", "F12"], ["relu"], "all")
         chains = [(cell.function, cell.gamma) for cell in cells]
-        assert chains == [
-            (name, gamma) for name in ("F03", "F12") for gamma in range(0, -6, -1) for _ in "abc"
-        ]
+        assert chains == [each for each in dict.fromkeys(chains) for _ in "abc"]
         assert [cell.hidden_layers for cell in cells] == [1, 5, 10] * 12
+
+    def test_chains_with_a_best_cell_come_first_then_those_that_the_paper_could_not_train(self) -> None:
+        """F03-ReLU is best at -2 with 1 layer and at -5 with 5, and fails with 10; F12-ReLU is best at -3, -4, -4."""
+        cells = mnist_cells([1, 5, 10], ["F03", "F12"], ["relu"], "all")
+        assert [(cell.function, int(cell.gamma)) for cell in cells[::3]] == [
+            *(("F03", gamma) for gamma in (-2, -5)),
+            *(("F12", gamma) for gamma in (-3, -4)),
+            *(("F03", gamma) for gamma in (0, -1, -3, -4)),
+            *(("F12", gamma) for gamma in (0, -1, -2, -5)),
+        ]
+        best = mnist_cells([1, 5, 10], ["F03"], ["relu"])
+        assert [(cell.hidden_layers, int(cell.gamma)) for cell in best] == [
+            *((1, -2), (10, -2), (5, -5), (10, -5)),
+            *((10, gamma) for gamma in (0, -1, -3, -4)),
+        ]
 
     def test_duplicate_values_count_once(self) -> None:
         assert mnist_cells([1, 1], ["F03", "F03"], ["relu"], [0, 0.0], [0, 0]) == [Cell("F03", "relu", 1, 0)]

@@ -31,7 +31,8 @@ def mnist_cells(
     """All combinations of these values; by default, the paper's cells, each at its best γ.
 
     They are in the order of chains: all depths of a function, an activation and a γ follow each other. So an
-    interrupted run leaves few unfinished chains, whose layer-wise stages CSV files do not keep.
+    interrupted run leaves few unfinished chains, whose layer-wise stages CSV files do not keep. Chains with
+    a cell at the paper's best γ come first, then those with a cell that the paper could not train.
 
     **Arguments:**
 
@@ -44,7 +45,6 @@ def mnist_cells(
     if isinstance(gammas, str) and gammas not in ("best", "all"):
         raise FtnnError(f'gammas is {gammas!r}; expected "best", "all", or numbers such as [0, -1]')
     cells: list[Cell] = []
-    last: list[Cell] = []  # cells that the paper failed to train, at all γ
     depths = distinct("layers", layers)
     settings = (data, epochs, width, batch_size)
     for seed, function, activation in product(
@@ -57,9 +57,25 @@ def mnist_cells(
             rates = dict.fromkeys(depths, chosen)
         for gamma, depth in product(dict.fromkeys(chain(*rates.values())), depths):
             if gamma in rates[depth]:
-                group = last if gammas == "best" and len(rates[depth]) > 1 else cells
-                group.append(Cell(function, activation, depth, float(gamma), seed, *settings))
-    return [*cells, *last]
+                cells.append(Cell(function, activation, depth, float(gamma), seed, *settings))
+    ranks: dict[tuple[object, ...], int] = {}
+    for cell in cells:
+        ranks[_chain(cell)] = min(_rank(cell), ranks.get(_chain(cell), _RANKS))
+    return sorted(cells, key=lambda cell: ranks[_chain(cell)])
+
+
+def _chain(cell: Cell) -> tuple[object, ...]:
+    """The same for all depths."""
+    return cell.function, cell.activation, cell.gamma, cell.seed
+
+
+_RANKS = 3
+
+
+def _rank(cell: Cell) -> int:
+    """0 at the paper's best γ, 1 if it has none."""
+    best = paper_best_of(without_ranges(cell.function), cell.activation, cell.hidden_layers)
+    return 1 if best is None or best.gamma is None else 0 if best.gamma == cell.gamma else 2
 
 
 def _best(function: str, activation: str, depth: int) -> Sequence[float]:
