@@ -49,10 +49,11 @@ format: $(READY_DEV)  ## format the code with ruff
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-tables: $(READY_DEV)  ## regenerate docs/reproduction-tables.md from results/
+tables: $(READY_DEV)  ## regenerate docs/reproduction-tables*.md from results/
 	mkdir -p build && rm -f build/results.sqlite*
 	$(BIN)/ftnn store import results/*.csv --store build/results.sqlite
 	$(BIN)/ftnn report --store build/results.sqlite --out docs/reproduction-tables.md
+	$(BIN)/ftnn report --store build/results.sqlite --out docs/reproduction-tables-60000.md --data mnist
 
 docs: $(READY_DEV)  ## build the documentation site in build/site
 	$(BIN)/mkdocs build

@@ -132,13 +132,20 @@ def report(
         Path,
         typer.Option(metavar="FILE", help="The file to write: an HTML page, or Markdown if it ends in .md."),
     ] = Path("report.html"),
+    data: Annotated[
+        str,
+        typer.Option(
+            metavar="mnist[:N]",
+            help="The data of the paper's tables. If changed, the page has only networks trained on it.",
+        ),
+    ] = "mnist:50000",
     as_json: Json = False,
 ) -> None:
     """Write a page with all results of a store, next to the paper's: self-contained HTML, or Markdown."""
     from ftnn.experiments.report import write_report
 
     with open_store(store) as opened:
-        report = write_report(opened, out)
+        report = write_report(opened, out, data)
     print_damaged(report.damaged)
     if as_json:
         show_json({"out": str(out), **report.to_dict()})

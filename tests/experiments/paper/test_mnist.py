@@ -140,7 +140,7 @@ class TestGrids:
         assert [cell.hidden_layers for cell in cells] == [1, 5, 10] * 12
 
     def test_chains_with_a_best_cell_come_first_then_those_that_the_paper_could_not_train(self) -> None:
-        """F03-ReLU is best at -2 with 1 layer and at -5 with 5, and fails with 10; F12-ReLU is best at -3, -4, -4."""
+        """F03 is best at -2 with 1 layer, at -5 with 5, and fails with 10; F12 is best at -3, -4 and -4."""
         cells = mnist_cells([1, 5, 10], ["F03", "F12"], ["relu"], "all")
         assert [(cell.function, int(cell.gamma)) for cell in cells[::3]] == [
             *(("F03", gamma) for gamma in (-2, -5)),

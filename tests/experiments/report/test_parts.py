@@ -15,7 +15,7 @@ import sympy
 from ftnn.experiments import Store
 from ftnn.experiments.paper.mnist.cells import Layerwise
 from ftnn.experiments.report import collect, page
-from ftnn.experiments.report.entries import reason_of
+from ftnn.experiments.report.others import reason_of
 from ftnn.experiments.report.pi import binned, write_pi
 from ftnn.experiments.report.svg import Frame, path, round_ticks
 from ftnn.experiments.report.texts import seconds, signed

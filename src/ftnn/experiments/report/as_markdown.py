@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from ftnn.experiments.paper.mnist.grids import GAMMAS, LAYERS
 from ftnn.experiments.report.contents import Report
-from ftnn.experiments.report.entries import Entry, reason_of, result_of
+from ftnn.experiments.report.entries import Entry, Run, result_of
+from ftnn.experiments.report.others import reason_of
 from ftnn.experiments.report.summary import BIN, differences, histogram
 from ftnn.experiments.report.texts import ACTIVATION_NAMES, accuracy, signed, templates
 
@@ -29,6 +30,8 @@ def markdown(report: Report) -> str:
             ],
             gammas=GAMMAS,
             at=_at,
+            both=_both,
+            of_run=_of_run,
             activations=ACTIVATION_NAMES,
             accuracy=accuracy,
             result_of=result_of,
@@ -42,9 +45,14 @@ def _at(entry: Entry, gamma: float) -> str:
     rate = next((rate for rate in entry.rates if rate.gamma == gamma), None)
     if rate is None or rate.first is None:
         return "·"
-    run, paper = rate.first, rate.paper
-    ours = _both(None, None) if run.failed else _both(run.lwt, run.ft)
-    return ours + ("" if paper is None else f" ({_both(paper.lwt_accuracy, paper.ft_accuracy)})")
+    paper = rate.paper
+    return _of_run(rate.first) + (
+        "" if paper is None else f" ({_both(paper.lwt_accuracy, paper.ft_accuracy)})"
+    )
+
+
+def _of_run(run: Run) -> str:
+    return _both(None, None) if run.failed else _both(run.lwt, run.ft)
 
 
 def _both(lwt: float | None, ft: float | None) -> str:

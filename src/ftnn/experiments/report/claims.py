@@ -40,7 +40,7 @@ class Claim:
 _UNKNOWN = Count("not enough results", None)
 
 
-def claims(entries: Sequence[Entry], curves: Sequence[Curve]) -> list[Claim]:
+def table_claims(entries: Sequence[Entry]) -> list[Claim]:
     return [
         *(_failures(entries, layers, claimed) for layers, claimed in zip(LAYERS, (1, 8, 11), strict=True)),
         _deeper(entries, 1, 5, (14, 38, 0)),
@@ -48,8 +48,11 @@ def claims(entries: Sequence[Entry], curves: Sequence[Curve]) -> list[Claim]:
         _rates(entries, 5, "relu", "usually", 0.5),
         _rates(entries, 5, "tanh", "always", 1.0),
         *(_rates(entries, 1, activation, "similarly", 0.5) for activation in ("relu", "tanh")),
-        *(claim for state in STATES for claim in _pi_claims(curves, state)),
     ]
+
+
+def curve_claims(curves: Sequence[Curve]) -> list[Claim]:
+    return [claim for state in STATES for claim in _pi_claims(curves, state)]
 
 
 # --- tables ---

@@ -10,12 +10,15 @@ from ftnn.experiments.grid.registry import Epochs
 from ftnn.experiments.grid.rows import Damaged, Row, rows_of
 from ftnn.experiments.grid.store import Store, StoreError
 from ftnn.experiments.grid.task import AnyTask
-from ftnn.experiments.paper.mnist.cells import FineTuning
-from ftnn.experiments.report.claims import Claim, claims
+from ftnn.experiments.paper.mnist.cells import Cell, FineTuning, Stage, data_name
+from ftnn.experiments.paper.mnist.cells import images as count_of
+from ftnn.experiments.report.claims import Claim, curve_claims, table_claims
 from ftnn.experiments.report.conic import ConicResult, conic_results, figure
 from ftnn.experiments.report.direct import DirectDepth, direct
-from ftnn.experiments.report.entries import Custom, Entry, custom, entries
+from ftnn.experiments.report.entries import Entry, entries, is_papers
 from ftnn.experiments.report.gallery import CatalogueFunction, Trained, gallery, trained
+from ftnn.experiments.report.images import Images, images
+from ftnn.experiments.report.others import Custom, custom
 from ftnn.experiments.report.pi import Curve, curves
 from ftnn.experiments.report.summary import Seeds, Summary, Varied, seeds, settings, summarise
 from ftnn.experiments.report.times import Times, times
@@ -42,17 +45,31 @@ class Report:
     own: tuple[Custom, ...]
     others: tuple[Custom, ...]
     settings: tuple[Varied, ...]
+    images: tuple[Images, ...]
     times: Times
     damaged: tuple[Damaged, ...] = ()
     """Invalid rows, which are left out or shown in part."""
     older: int = 0
     """The number of rows whose results are of an older version."""
+    data: str = Cell.data
+    """What the networks of the tables were trained on."""
+
+    @property
+    def count(self) -> int:
+        """The number of training images."""
+        return count_of(self.data)
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether the page is about everything in the store."""
+        return self.data == Cell.data
 
     def to_dict(self) -> dict[str, Any]:
         """The main numbers, for JSON."""
         summary = self.summary
         return {
             "rows": self.rows,
+            "data": self.data,
             "older": self.older,
             "finished": self.finished,
             "cells": {"done": summary.done, "of": summary.cells, "of_all_rates": summary.runs},
@@ -93,9 +110,16 @@ class Report:
         }
 
 
-def collect(store: Store) -> Report:
-    """Read a store. Parameters are read only if they are drawn."""
+def collect(store: Store, data: str = Cell.data) -> Report:
+    """Read a store. Parameters are read only if they are drawn.
+
+    If `data` is not the usual, only networks of the paper's tables that were trained on it are read.
+    """
+    data = data_name(data)
     rows, damaged = store.survey()
+    usual = data == Cell.data
+    if not usual:
+        rows = [row for row in rows if isinstance(row.task, Stage) and is_papers(row.task.cell, data)]
     epochs, damaged_epochs = store.all_epochs()
     damaged += damaged_epochs
 
@@ -107,8 +131,8 @@ def collect(store: Store) -> Report:
             return None
 
     best = _best_epochs(rows, epochs)
-    cells, drawn = entries(rows, best), curves(rows, epochs)
-    own, others = custom(rows, best)
+    cells, drawn = entries(rows, best, data), curves(rows, epochs)
+    own, others = custom(rows, best, data)
     conic = [(result, figure(parameters, result)) for result in conic_results(parameters, rows)]
     found = trained(parameters, rows)
     return Report(
@@ -118,7 +142,7 @@ def collect(store: Store) -> Report:
         entries=tuple(cells),
         summary=summarise(cells),
         seeds=seeds(cells),
-        claims=tuple(claims(cells, drawn)),
+        claims=(*table_claims(cells), *(curve_claims(drawn) if usual else ())),
         direct=tuple(direct(rows)),
         curves=tuple(drawn),
         conic=tuple(conic),
@@ -127,9 +151,11 @@ def collect(store: Store) -> Report:
         own=tuple(own),
         others=tuple(others),
         settings=tuple(settings(cells, others)),
+        images=tuple(images(cells, others)),
         times=times(rows),
         damaged=tuple({each.key: each for each in damaged}.values()),
         older=sum(row.task.older is not None for row in rows),
+        data=data,
     )
 
 

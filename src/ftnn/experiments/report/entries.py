@@ -1,10 +1,10 @@
-"""Our results next to the paper's: the cells of its tables, and other cells."""
+"""Our results next to the paper's: the cells of its tables."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -181,13 +181,13 @@ def _accuracy(rate: Rate) -> float:
 Place = tuple[int, str, str]
 
 
-def entries(rows: Iterable[Row], best_epochs: Mapping[str, float]) -> list[Entry]:
-    """All 180 cells of the paper's tables, with our results."""
+def entries(rows: Iterable[Row], best_epochs: Mapping[str, float], data: str = Cell.data) -> list[Entry]:
+    """All 180 cells of the paper's tables, with our results on this data."""
     runs: dict[Place, dict[float, list[Run]]] = defaultdict(lambda: defaultdict(list))
     for cell, row in rows_of(FineTuning, rows):
-        if _is_in_tables(cell):
+        if is_in_tables(cell, data):
             place = cell.hidden_layers, cell.function, cell.activation
-            runs[place][cell.gamma].append(_run(row, best_epochs))
+            runs[place][cell.gamma].append(run_of(row, best_epochs))
     paper: dict[Place, dict[float, PaperCell]] = defaultdict(dict)
     for known in paper_grid():
         assert known.gamma is not None
@@ -196,18 +196,18 @@ def entries(rows: Iterable[Row], best_epochs: Mapping[str, float]) -> list[Entry
     for best in paper_best():
         place = best.hidden_layers, best.function, best.activation
         rates = [
-            Rate(gamma, paper[place].get(gamma), _by_seed(runs[place].get(gamma, [])))
+            Rate(gamma, paper[place].get(gamma), by_seed(runs[place].get(gamma, [])))
             for gamma in sorted({*paper[place], *runs[place]}, reverse=True)
         ]
         cells.append(Entry(*place, best, tuple(rates)))
     return cells
 
 
-def _by_seed(runs: Iterable[Run]) -> tuple[Run, ...]:
+def by_seed(runs: Iterable[Run]) -> tuple[Run, ...]:
     return tuple(sorted(runs, key=lambda run: run.seed))
 
 
-def _run(row: Row, best_epochs: Mapping[str, float]) -> Run:
+def run_of(row: Row, best_epochs: Mapping[str, float]) -> Run:
     return Run(
         seed=row.task.cell.seed,
         lwt=row.lwt_accuracy,
@@ -219,75 +219,10 @@ def _run(row: Row, best_epochs: Mapping[str, float]) -> Run:
     )
 
 
-def _is_in_tables(cell: Cell) -> bool:
-    return cell.function in FUNCTIONS and cell.hidden_layers in LAYERS and cell.matches_paper
+def is_papers(cell: Cell, data: str) -> bool:
+    """Whether everything but depth, γ and seed is as in the paper's tables, if trained on this data."""
+    return cell.function in FUNCTIONS and cell.data == data and replace(cell, data=Cell.data).matches_paper
 
 
-# --- other cells ---
-
-
-@dataclass(frozen=True)
-class Custom:
-    """A function, an activation and a depth that are not in the paper's tables, over all γ and seeds."""
-
-    function: str
-    """A name, or a formula with its ranges."""
-    activation: str
-    layers: int
-    setting: str
-    """The differences from the paper's settings; empty if there are none."""
-    rates: tuple[Rate, ...]
-
-    @property
-    def runs(self) -> tuple[Run, ...]:
-        return tuple(run for rate in self.rates for run in rate.runs)
-
-    @property
-    def failed(self) -> int:
-        return sum(run.failed is not None for run in self.runs)
-
-    @property
-    def verdict(self) -> str:
-        if not self.failed:
-            return "trains"
-        return "fails" if self.failed == len(self.runs) else "trains at some γ"
-
-    @property
-    def best(self) -> tuple[float, float] | None:
-        """(accuracy, γ) of the best run; None if all failed."""
-        trained = [
-            (run.ft, rate.gamma)
-            for rate in self.rates
-            for run in rate.runs
-            if run.ft is not None and not run.failed
-        ]
-        return max(trained, default=None)
-
-    @property
-    def reasons(self) -> list[tuple[str, int]]:
-        """(reason, count) of the failed runs, the most frequent first."""
-        return Counter(reason_of(run.failed) for run in self.runs if run.failed).most_common()
-
-
-def reason_of(failed: str) -> str:
-    """The type of a failure, without the numbers that vary from run to run."""
-    if "chance" in failed:
-        return "no better than chance"
-    return failed.partition(" in ")[0]  # "the loss was not finite in epoch 3 of …"
-
-
-def custom(rows: Iterable[Row], best_epochs: Mapping[str, float]) -> tuple[list[Custom], list[Custom]]:
-    """(custom functions, other cells of catalogue functions)."""
-    runs: dict[tuple[str, str, int, str], dict[float, list[Run]]] = defaultdict(lambda: defaultdict(list))
-    for cell, row in rows_of(FineTuning, rows):
-        if not _is_in_tables(cell):
-            group = cell.function, cell.activation, cell.hidden_layers, cell.setting
-            runs[group][cell.gamma].append(_run(row, best_epochs))
-    groups = [
-        Custom(
-            *group, tuple(Rate(gamma, None, _by_seed(rates[gamma])) for gamma in sorted(rates, reverse=True))
-        )
-        for group, rates in sorted(runs.items())
-    ]
-    own = [group for group in groups if group.function not in FUNCTIONS]
-    return own, [group for group in groups if group.function in FUNCTIONS]
+def is_in_tables(cell: Cell, data: str) -> bool:
+    return cell.hidden_layers in LAYERS and is_papers(cell, data)

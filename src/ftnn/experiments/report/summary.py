@@ -7,27 +7,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ftnn.experiments.paper.mnist.grids import LAYERS
-from ftnn.experiments.report.entries import FAR, Custom, Entry, Run
+from ftnn.experiments.paper.mnist.grids import GAMMAS, LAYERS
+from ftnn.experiments.report.entries import FAR, Entry, Run
+from ftnn.experiments.report.others import Custom
+from ftnn.experiments.report.rates import Gains, OwnBest, Rates, gains, median_size, own_best, rates_of
 
 BIN = 0.25
 EDGE = 3.0
 """Larger differences count in the outermost bins."""
 CLOSE = 0.1
 """Points of accuracy within which two runs are practically equal: ten test images."""
-
-
-@dataclass(frozen=True)
-class Rates:
-    """One depth, counting each learning rate separately."""
-
-    done: int
-    paper_only: int
-    """Failed in the paper only."""
-    ours_only: int
-    both_failed: int
-    median: float | None
-    """The median absolute difference after fine-tuning, if both trained."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +30,8 @@ class Nearness:
     """The median difference, with its sign."""
     close: int
     """Runs within 0.1 of the paper."""
+    above: int
+    """Runs above the paper."""
     within: int
     """Runs within 1.0 of the paper, or better."""
     inside: int
@@ -70,6 +61,9 @@ class Depth:
     lwt: Nearness
     """The same cells after layer-wise training."""
     rates: Rates
+    """At all γ."""
+    by_gamma: tuple[Rates, ...]
+    own: tuple[OwnBest, ...]
 
 
 @dataclass(frozen=True)
@@ -94,6 +88,9 @@ class Summary:
     """Cells more than 1 point off in either direction, or failed here only; the worst first."""
     runs: int
     """Cells of the grid of 1,080, over all learning rates, that are done with at least one seed."""
+    gains: Gains
+    """Ours, over all γ."""
+    paper_gains: Gains
 
     @property
     def share_within(self) -> float | None:
@@ -110,6 +107,7 @@ def summarise(entries: Sequence[Entry]) -> Summary:
     compared = [e for e in entries if e.run is not None and e.paper.ft_accuracy is not None]
     known = differences(compared)
     far = [e for e in compared if not e.has_trained or abs(e.difference("ft") or 0.0) > FAR]
+    rates = [rate for entry in entries for rate in entry.rates]
     depths = tuple(_depth(layers, [e for e in entries if e.layers == layers]) for layers in LAYERS)
     return Summary(
         depths=depths,
@@ -119,13 +117,15 @@ def summarise(entries: Sequence[Entry]) -> Summary:
         ours_failed=sum(depth.ours_failed for depth in depths),
         compared=len(compared),
         trained=len(known),
-        median=_median_size(known),
+        median=median_size(known),
         mean=statistics.fmean(known) if known else None,
         within=_within(known),
         inside=_inside(known),
         lwt=_nearness([entry.difference("lwt") for entry in compared]),
         far=tuple(sorted(far, key=lambda e: -1000.0 if (d := e.difference("ft")) is None else d)),
         runs=sum(bool(rate.runs and rate.paper) for entry in entries for rate in entry.rates),
+        gains=gains((run.lwt, run.ft) for rate in rates if (run := rate.first) and not run.failed),
+        paper_gains=gains((rate.paper.lwt_accuracy, rate.paper.ft_accuracy) for rate in rates if rate.paper),
     )
 
 
@@ -141,39 +141,19 @@ def _depth(layers: int, entries: Sequence[Entry]) -> Depth:
         ours_failed=sum(ours),
         both_failed=sum(a and b for a, b in zip(ours, paper, strict=True)),
         compared=sum(a and not b for a, b in zip(done, paper, strict=True)),
-        median=_median_size(differences(entries)),
+        median=median_size(differences(entries)),
         within=_within(differences(entries)),
         inside=_inside(differences(entries)),
         lwt=_nearness([e.difference("lwt") for e in entries if e.run and e.paper.lwt_accuracy is not None]),
-        rates=_rates(entries),
-    )
-
-
-def _rates(entries: Sequence[Entry]) -> Rates:
-    pairs = [
-        (rate.paper.ft_accuracy, None if rate.first.failed else rate.first.ft)
-        for entry in entries
-        for rate in entry.rates
-        if rate.first is not None and rate.paper is not None
-    ]
-    return Rates(
-        done=len(pairs),
-        paper_only=sum(paper is None and ours is not None for paper, ours in pairs),
-        ours_only=sum(paper is not None and ours is None for paper, ours in pairs),
-        both_failed=sum(paper is None and ours is None for paper, ours in pairs),
-        median=_median_size(ours - paper for paper, ours in pairs if paper is not None and ours is not None),
+        rates=rates_of(entries),
+        by_gamma=tuple(rates_of(entries, gamma) for gamma in GAMMAS),
+        own=tuple(own_best(entries)),
     )
 
 
 def differences(entries: Iterable[Entry]) -> list[float]:
     """Ours minus the paper's after fine-tuning, if both trained."""
     return [difference for entry in entries if (difference := entry.difference("ft")) is not None]
-
-
-def _median_size(differences: Iterable[float]) -> float | None:
-    """The median absolute difference."""
-    sizes = [abs(each) for each in differences]
-    return statistics.median(sizes) if sizes else None
 
 
 def _within(differences: Iterable[float]) -> int:
@@ -237,14 +217,14 @@ def seeds(entries: Iterable[Entry]) -> Seeds:
     return Seeds(
         tuple(entry for entry, _ in cells),
         tuple(_of_seed(seed, values) for seed, values in sorted(by_seed.items())),
-        _median_size(entry.spread for entry, _ in cells if entry.spread is not None),
+        median_size(entry.spread for entry, _ in cells if entry.spread is not None),
         inside,
     )
 
 
 def _of_seed(seed: int, differences: list[float | None]) -> OfSeed:
     known = [each for each in differences if each is not None]
-    return OfSeed(seed, len(differences), len(differences) - len(known), _median_size(known))
+    return OfSeed(seed, len(differences), len(differences) - len(known), median_size(known))
 
 
 # --- other settings ---
@@ -290,9 +270,10 @@ def _nearness(differences: Sequence[float | None]) -> Nearness:
     known = [each for each in differences if each is not None]
     return Nearness(
         failed=len(differences) - len(known),
-        median=_median_size(known),
+        median=median_size(known),
         middle=statistics.median(known) if known else None,
         close=sum(abs(each) <= CLOSE for each in known),
+        above=sum(each > 0 for each in known),
         within=_within(known),
         inside=_inside(known),
     )

@@ -61,8 +61,7 @@ class Cell:
         self.settings()
         check_activation(self.activation)
         check_sizes(self.hidden_layers, self.width)
-        if images(self.data) == ALL:
-            object.__setattr__(self, "data", "mnist")  # as stores call it
+        object.__setattr__(self, "data", data_name(self.data))
 
     def settings(self) -> Settings:
         return Settings(self.gamma, self.epochs, self.batch_size, self.seed)
@@ -114,6 +113,11 @@ def images(data: str) -> int:
     if name != "mnist" or (colon and not is_count):
         raise FtnnError(f"unknown data {data!r}; expected mnist, or mnist:N with N from 5 to 60000")
     return int(number) if colon else ALL
+
+
+def data_name(data: str) -> str:
+    """As stores call it: `mnist` for all images."""
+    return "mnist" if images(data) == ALL else data
 
 
 def check_activation(activation: str) -> None:
