@@ -173,6 +173,7 @@ def test_our_own_best_rates_are_compared_with_the_papers(store: Store):
         ["1", "validation images", "3", "1", "1", "1"],
         ["1", "test images", "3", "2", "0", "1"],
     ]
+    assert "<td>validation images</td>" in page(collect(store))
 
 
 def test_each_rate_is_counted_and_what_fine_tuning_changes(store: Store):
@@ -208,7 +209,9 @@ def test_a_report_can_be_about_networks_trained_on_all_images(store: Store):
     assert text.startswith("# Reproduction: the tables, 60,000 images\n")
     assert not {"## π\n", "## Other settings\n"} & {*text.splitlines(keepends=True)}
     assert "memory" not in under(text, "The paper's claims, recounted")
-    assert "only the paper’s tables, from networks trained on 60,000 images" in page(report)
+    html = page(report)
+    assert "only the paper’s tables, from networks trained on 60,000 images" in html
+    assert re.findall('id="(claims|pi|conic|direct|own)"', html) == ["claims"]
     with pytest.raises(FtnnError, match="unknown data 'cifar'"):
         collect(store, "cifar")
 

@@ -76,7 +76,7 @@ def curves(rows: Iterable[Row], epochs: Epochs) -> list[Curve]:
     drawn = [
         Curve(
             *(cell.hidden, cell.pairs, cell.seed, cell.state),
-            *(row.ft_accuracy, row.failed, row.seconds, accuracies(row.key)),
+            *(row.ft_accuracy, row.failed, row.cell_seconds or row.seconds, accuracies(row.key)),
         )
         for cell, row in rows_of(PiTask, rows)
     ]
