@@ -286,7 +286,32 @@ def test_the_default_is_the_papers_formula_with_ranges_that_hold_a_signal():
 
 
 def test_memory_networks_keep_the_papers_ranges():
-    assert MemoryNetwork(3, 2, 2).memory.ranges == dict.fromkeys("pqr", (-0.1, 0.1))
+    net = MemoryNetwork(3, 2, 2)
+    assert net.memory.ranges == dict.fromkeys("pqr", (-0.1, 0.1))
+    before = net.memory.matrix("q").clone()
+    net.calibrate(torch.randn(7, 4, 3))
+    assert net.memory.ranges == dict.fromkeys("pqr", (-0.1, 0.1))
+    assert not torch.equal(net.memory.matrix("q"), before)
+
+
+def test_calibration_makes_one_step_as_large_for_large_inputs_as_for_usual_ones():
+    layer = Memory(5, 400)
+    variances = []
+    for size in (1.0, 30.0):
+        x = size * torch.randn(1, 300, 5, generator=torch.Generator().manual_seed(0))
+        layer.calibrate(x, torch.Generator().manual_seed(1))
+        variances.append(layer(x)[0].var().item())
+        assert layer.is_untouched
+    assert 0.5 < variances[1] / variances[0] < 2
+    again = Memory(5, 400)
+    again.calibrate(x, torch.Generator().manual_seed(1))
+    assert torch.equal(again.matrix("p"), layer.matrix("p"))
+
+
+def test_calibration_keeps_given_ranges():
+    layer = Memory(5, 40, ftnn.Function("tanh(p*x + q*C + r)", init={"p": (-3, 3)}))
+    layer.calibrate(torch.full((4, 2, 5), 100.0) * torch.randn(4, 2, 5))
+    assert layer.ranges["p"] == (-3, 3)
 
 
 def recalled(function: str = FORMULA) -> float:

@@ -92,6 +92,24 @@ class Connections(nn.Module):
         """Choose the ranges that `kinds`, the layer's own or the same with other ranges, do not give."""
         self._ranges = tuple(balanced(kind, self.in_features, inputs, layers).ranges for kind in kinds)
 
+    def _draw_for(
+        self, x: Tensor, kinds: Sequence[Function], generator: torch.Generator | None, layers: int = 1
+    ) -> int:
+        """Choose ranges for inputs, (samples, in), and draw the parameters again; returns the seed.
+
+        **Arguments:**
+
+        - `kinds`: the layer's own, or the same with other ranges.
+        """
+        self._choose_ranges(kinds, Inputs.of(x.double().cpu().numpy()), layers)
+        device = "cpu" if generator is None else generator.device
+        seed = int(torch.randint(2**62, (), generator=generator, device=device))
+        self._draw_from(seed)
+        return seed
+
+    def _draw_from(self, seed: int) -> None:
+        self.reset_parameters(torch.Generator(self._first.device).manual_seed(seed))
+
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw parameters from their initial ranges and constants from their values; set the bias to 0.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ftnn.errors import FtnnError
 from ftnn.formula import Function
-from ftnn.formula._balance import Inputs, scaled_ranges
+from ftnn.formula._balance import scaled_ranges
 from ftnn.kernels import Backend, connection_values, transfer
 from ftnn.nn._connections import AnyFunction, Connections, check_input
 from ftnn.nn._precision import precision
@@ -84,10 +84,7 @@ class FeedForward(Connections):
         self, x: Tensor, kinds: Sequence[Function], generator: torch.Generator | None, layers: int
     ) -> None:
         """`calibrate`, for the layer's own kinds or the same with other ranges."""
-        self._choose_ranges(kinds, Inputs.of(x.double().cpu().numpy()), layers)
-        device = "cpu" if generator is None else generator.device
-        seed = int(torch.randint(2**62, (), generator=generator, device=device))
-        self._draw_from(seed)
+        seed = self._draw_for(x, kinds, generator, layers)
         if self.reduce == "product":
             parameters = {name: self.theta[name] for name in self.theta}
             near_one(self.function, x, parameters, {name: self.constants[name] for name in self.constants})
@@ -104,9 +101,6 @@ class FeedForward(Connections):
         if self.bias is not None:
             self.bias.copy_(-self(x).double().mean(0))
             self._drawn = self._fingerprint()
-
-    def _draw_from(self, seed: int) -> None:
-        self.reset_parameters(torch.Generator(self._first.device).manual_seed(seed))
 
     @abstractmethod
     def _sums(self, rows: Tensor, matrices: list[Tensor], bias: Tensor | None) -> Tensor:

@@ -11,6 +11,7 @@ from ftnn.errors import DTypeError, FtnnError, ShapeError
 from ftnn.formula import catalogue
 from ftnn.kernels import Backend, memory
 from ftnn.nn._connections import AnyFunction, Connections, check_input
+from ftnn.nn._feed_forward import SAMPLES
 from ftnn.nn._precision import precision
 
 FORMULA = catalogue["memory"].formula
@@ -56,6 +57,20 @@ class Memory(Connections):
         if not self.function.has_memory:
             raise FtnnError(f"{self.function.formula!r} has no C, its previous value: use ftnn.nn.Transfer")
         self.through_time = through_time
+
+    @torch.no_grad()
+    def calibrate(self, x: Tensor, generator: torch.Generator | None = None) -> None:
+        """Choose initial ranges that hold these inputs, and draw all parameters again.
+
+        Ranges that the function gives are kept. The bias starts at 0.
+
+        **Arguments:**
+
+        - `x`: typical inputs, (…, in_features); the first 1,000 are used.
+        - `generator`: for the random numbers.
+        """
+        check_input(self, x, self._first.dtype)
+        self._draw_for(x.detach().reshape(-1, self.in_features)[:SAMPLES], self.kinds, generator)
 
     def reset(self, batch_size: int) -> Tensor:
         """The initial state: zeros, (batch_size, out_features, in_features)."""

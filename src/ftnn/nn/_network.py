@@ -160,6 +160,14 @@ class MemoryNetwork(nn.Module):
         self.output = nn.Linear(width, self.out_features, device=device, dtype=dtype)
         reset_linear(self.output)
 
+    def calibrate(self, x: Tensor, generator: torch.Generator | None = None) -> None:
+        """Choose initial ranges for these inputs, (…, in_features), and draw all parameters again.
+
+        Ranges that the function gives are kept: `"memory"` gives them all. See [`ftnn.nn.Memory`][].
+        """
+        self.memory.calibrate(x, generator)
+        reset_linear(self.output, generator)
+
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw all parameters again."""
         self.memory.reset_parameters(generator)
