@@ -1,0 +1,10 @@
+"""Fixed functions with trained amplitudes, as in published KANs."""
+
+from __future__ import annotations
+
+_GAUSSIANS = " + ".join(f"a{n}*exp(-(3.5*(x - {2 * n / 7 - 1:.4f}))**2)" for n in range(8))
+"""Centres from -1 to 1, each function as wide as the distance between two."""
+_FOURIER = " + ".join(f"a{n}*cos({n}*x) + b{n}*sin({n}*x)" for n in range(1, 5))
+_CHEBYSHEV = "a + b*x + c*(2*x**2 - 1) + d*(4*x**3 - 3*x) + g*(8*x**4 - 8*x**2 + 1)"
+
+BASES = {"gaussians": _GAUSSIANS, "fourier": _FOURIER, "chebyshev": _CHEBYSHEV}
