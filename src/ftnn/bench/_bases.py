@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_GAUSSIANS = " + ".join(f"a{n}*exp(-(3.5*(x - {2 * n / 7 - 1:.4f}))**2)" for n in range(8))
+_GAUSSIANS = " + ".join(f"a{n}*gauss(3.5*x {'-' if n > 3 else '+'} {abs(3.5 - n)})" for n in range(8))
 """Centres from -1 to 1, each function as wide as the distance between two."""
 _FOURIER = " + ".join(f"a{n}*cos({n}*x) + b{n}*sin({n}*x)" for n in range(1, 5))
 _CHEBYSHEV = "a + b*x + c*(2*x**2 - 1) + d*(4*x**3 - 3*x) + g*(8*x**4 - 8*x**2 + 1)"
