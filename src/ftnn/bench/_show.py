@@ -12,7 +12,7 @@ import torch
 from rich.table import Table
 from rich.text import Text
 
-from ftnn.bench._bases import BASES
+from ftnn.bench._bases import TERMS
 from ftnn.bench._rows import SETTINGS, Row
 from ftnn.bench._systems import FTNN, TITLES
 from ftnn.bench._workloads import WORKLOADS, Workload
@@ -76,8 +76,8 @@ def grid(workload: Workload, rows: Sequence[Row]) -> Grid:
 
 def _formula(name: str) -> str:
     """A function's formula, or a basis's first term."""
-    if name in BASES:
-        return f"{BASES[name].split(' + ')[0]} + …"
+    if name in TERMS:
+        return f"{TERMS[name][0]} + …"
     return catalogue[name].formula
 
 
