@@ -87,7 +87,11 @@ def compute_backward(
     """The gradients by each of `names`, by the backend that `choose` selects."""
     module = choose(backend, program, x, matrices, lists)
     slopes = module.transfer_backward(program, grad, x, matrices, names, lists, kept)
-    if module.computes_as_written(program, slopes=True) or all_finite(slopes):
+    if (
+        (kept is not None and kept.finite)
+        or module.computes_as_written(program, slopes=True)
+        or all_finite(slopes)
+    ):
         return slopes
     return reference.transfer_backward(program, grad, x, matrices, names, lists)
 
