@@ -222,12 +222,14 @@ class Bench:
         common: dict[str, Any] = {
             "samples": samples, "inputs": inputs, "outputs": outputs, "stride": stride,
             "x": self.rows(x, inputs + 3), "x_by_sample": inputs + 3, "x_by_input": 1,
-            "matrices": self.table(values), "scratch": self.waste(inputs + outputs + 1, stride),
-            "gradients": self.table(gradients), "dx": dx, "finite": 0,
+            "matrices": self.table(values), "gradients": self.table(gradients), "dx": dx, "finite": 0,
         }  # fmt: skip
-        self.call(kernel(small.small_forward, program, self.target), small.SmallArgs, **common, rows=out)
+        forward = kernel(small.small_forward, program, self.target)
+        scratch = self.waste(inputs + outputs + small.more_rows(program), stride)
+        self.call(forward, small.SmallArgs, **common, scratch=scratch, rows=out)
         backward = kernel(small.small_backward, program, self.target, by_x=True, by_parameters=True)
-        self.call(backward, small.SmallArgs, **common, rows=g)
+        scratch = self.waste(inputs + outputs + small.more_rows(program, backward=(True, True)), stride)
+        self.call(backward, small.SmallArgs, **common, scratch=scratch, rows=g)
         return {"x": x, "values": values, "g": g, "out": out, "dx": dx, "gradients": gradients}
 
     def memory(self, program: Program, inputs: int, vectors: int) -> dict[str, Any]:

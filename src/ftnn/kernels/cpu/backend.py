@@ -39,30 +39,33 @@ def _has_many_zeros(x: Tensor) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _reordered(program: Program) -> tuple[tuple[Expr, ...], int]:
-    """The factors that kernels multiply in another order than written, and the most that one product has.
+def _reordered(program: Program) -> tuple[tuple[Expr, ...], ...]:
+    """The factors of each product that kernels multiply in another order than written.
 
     Each depends on x alone or on matrices alone.
     """
-    reordered: dict[Expr, None] = {}
-    degree = 0
+    reordered: list[tuple[Expr, ...]] = []
     for part in postorder(lower(kernel_form(program), "llvm")):
         by = sides(part)
         alone = by["matrices"] + by["input"]
-        if len(alone) + len(by["both"]) > 2:
-            reordered |= dict.fromkeys(alone)
-            degree = max(degree, len(alone))
-    return tuple(reordered), degree
+        if alone and len(alone) + len(by["both"]) > 2:
+            reordered.append(tuple(alone))
+    return tuple(reordered)
 
 
 def computes_as_written(program: Program, *, slopes: bool = False) -> bool:
     """Whether kernels multiply in the formula's order. Slopes never do: some factors come after the sums."""
-    return not slopes and not _reordered(program)[0]
+    return not slopes and not _reordered(program)
 
 
 def in_range(program: Program, x: Tensor, matrices: Matrices) -> bool:
     """Whether the factors are moderate enough for their order not to matter."""
-    return moderate(program, *_reordered(program), x, matrices)
+    return moderate(program, _reordered(program), x, matrices)
+
+
+def is_small(x: Tensor, matrices: Matrices) -> bool:
+    """Whether a single call computes the layer."""
+    return small.suits(host_of(x), x, matrices)
 
 
 def transfer(

@@ -13,7 +13,7 @@ from torch import Tensor
 from ftnn.kernels.codegen.target import Target
 from ftnn.kernels.cpu.compiler import host_of, kernel
 from ftnn.kernels.cpu.tiling import address, addresses
-from ftnn.kernels.loops.small import SmallArgs, small_backward, small_forward
+from ftnn.kernels.loops.small import SmallArgs, more_rows, small_backward, small_forward
 from ftnn.kernels.operands import Matrices
 from ftnn.kernels.program import Program
 
@@ -29,7 +29,7 @@ def suits(target: Target, x: Tensor, matrices: Matrices) -> bool:
 
 def forward(program: Program, x: Tensor, matrices: Matrices, out: Tensor) -> None:
     """Fill `out`, (batch, out)."""
-    _call(_forward(program, x.dtype), x, matrices, out, [], None)
+    _call(*_forward(program, x.dtype), x, matrices, out, [], None)
 
 
 def backward(
@@ -44,12 +44,13 @@ def backward(
 
     Returns whether all are known to be finite.
     """
-    function = _backward(program, x.dtype, down is not None, bool(gradients))
-    return _call(function, x, matrices, grad, gradients, down)
+    prepared = _backward(program, x.dtype, down is not None, bool(gradients))
+    return _call(*prepared, x, matrices, grad, gradients, down)
 
 
 def _call(
     function: Any,
+    more_rows: int,
     x: Tensor,
     matrices: Matrices,
     rows: Tensor,
@@ -58,7 +59,7 @@ def _call(
 ) -> bool:
     samples, inputs = x.shape
     outputs, stride = rows.shape[1], host_of(x).filled(samples)
-    scratch = x.new_empty((inputs + outputs + 1) * stride)
+    scratch = x.new_empty((inputs + outputs + more_rows) * stride)
     sources, targets = addresses(matrices), addresses(gradients)
     args = SmallArgs(
         samples=samples,
@@ -81,11 +82,13 @@ def _call(
 
 
 @lru_cache(maxsize=512)
-def _forward(program: Program, dtype: torch.dtype) -> Any:
-    return kernel(small_forward, program, host_of(torch.empty(0, dtype=dtype))).function
+def _forward(program: Program, dtype: torch.dtype) -> tuple[Any, int]:
+    """The kernel as a function, and the rows of scratch it needs."""
+    return kernel(small_forward, program, host_of(torch.empty(0, dtype=dtype))).function, more_rows(program)
 
 
 @lru_cache(maxsize=512)
-def _backward(program: Program, dtype: torch.dtype, by_x: bool, by_parameters: bool) -> Any:
+def _backward(program: Program, dtype: torch.dtype, by_x: bool, by_parameters: bool) -> tuple[Any, int]:
     target = host_of(torch.empty(0, dtype=dtype))
-    return kernel(small_backward, program, target, by_x=by_x, by_parameters=by_parameters).function
+    code = kernel(small_backward, program, target, by_x=by_x, by_parameters=by_parameters)
+    return code.function, more_rows(program, backward=(by_x, by_parameters))

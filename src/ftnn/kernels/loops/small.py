@@ -13,7 +13,13 @@ from ftnn.formula._expr import INPUT, ZERO, Expr, folded, plus, symbol
 from ftnn.kernels.codegen.control import I64, loop
 from ftnn.kernels.codegen.emitting import Emitter
 from ftnn.kernels.codegen.placeholders import ERROR, SILENT, SUM, numbered_sum
-from ftnn.kernels.codegen.rewriting import kernel_form, regrouped, split_product, without_cancellation
+from ftnn.kernels.codegen.rewriting import (
+    frontier,
+    kernel_form,
+    regrouped,
+    split_product,
+    without_cancellation,
+)
 from ftnn.kernels.codegen.target import Args, Target
 from ftnn.kernels.loops.copies import transposed
 from ftnn.kernels.loops.dense import with_error
@@ -36,7 +42,7 @@ class SmallArgs(Args):
     matrices: int
     """The address of each, (in, out)."""
     scratch: int
-    """Space for (in + out, stride) numbers; one more row for the error sent down."""
+    """Space for (in + out + more, stride) numbers; `more` is what `more_rows` returns."""
     rows: int
     """(samples, out): the sums, which `forward` writes, or their error."""
     gradients: int
@@ -50,16 +56,21 @@ class SmallArgs(Args):
 class _Layer:
     """What both kernels have in common."""
 
-    def __init__(self, name: str, program: Program, target: Target):
+    def __init__(self, name: str, program: Program, target: Target, roots: list[Expr]):
         self.k = k = Kernel(name, target, SmallArgs)
         self.A = A = SmallArgs.places()
-        self._program = program
+        self._program, self._by_x = program, frontier(roots, "input")
         self.samples, self.stride = k.number(A.samples), k.number(A.stride)
         self.inputs, self.outputs = k.number(A.inputs), k.number(A.outputs)
         self.rows = k.pointer(A.rows)
         self._tables = k.pointers(A.matrices, len(program.matrices))
         self.x = k.pointer(A.scratch)
-        self.by_output = k.at(self.x, k.v.scalar, k.times(self.inputs, self.stride))
+        self.by_output = self._rows_after(self.x, self.inputs)
+        self.sent = self._rows_after(self.by_output, self.outputs)
+        one = ir.Constant(I64, 1)
+        self._tables_of_x = [self._rows_after(self.sent, one)]
+        for _ in self._by_x:
+            self._tables_of_x.append(self._rows_after(self._tables_of_x[-1], one))
         transposed(
             k,
             rows=self.inputs,
@@ -72,6 +83,32 @@ class _Layer:
             target_by_row=self.stride,
             repeats=True,  # no value that does not occur
         )
+
+    def _rows_after(self, base: ir.Value, rows: ir.Value) -> ir.Value:
+        k = self.k
+        return k.at(base, k.v.scalar, k.times(rows, self.stride))
+
+    def tabulate(self, i: ir.Value) -> ir.Value:
+        """Compute what depends on x alone for all samples of input i. Returns the place of its x."""
+        k = self.k
+        row = k.times(i, self.stride)
+
+        def each(vec: ir.Value, _: Values) -> None:
+            first = k.times(vec, k.v.lanes)
+            emit = Emitter(k.v, {symbol(INPUT): k.load(self.x, k.plus(row, first))})
+            for value, table in zip(emit.evaluate(*self._by_x), self._tables_of_x, strict=False):
+                k.store(value, table, first)
+
+        if self._by_x:
+            loop(k.v, k.vectors(self.samples), each)
+        return row
+
+    def values_of_x(self, row: ir.Value, first: ir.Value) -> dict[Expr, ir.Value]:
+        """x and what depends on it alone, for a vector of samples of the input at `row`."""
+        k = self.k
+        known: dict[Expr, ir.Value] = {symbol(INPUT): k.load(self.x, k.plus(row, first))}
+        tables = zip(self._by_x, self._tables_of_x, strict=False)
+        return known | {part: k.load(table, first) for part, table in tables}
 
     def at(self, i: ir.Value, o: ir.Value, roots: list[Expr]) -> tuple[ir.Value, Emitter]:
         """The place of a connection in each matrix, and an emitter that knows its parameters."""
@@ -106,50 +143,67 @@ class _Layer:
         loop(k.v, k.vectors(self.samples), each)
 
 
+def more_rows(program: Program, *, backward: tuple[bool, bool] | None = None) -> int:
+    """How many rows of scratch a kernel needs beside those for inputs and outputs.
+
+    `backward` says whether gradients by x and by parameters are computed; None means the forward kernel.
+    """
+    if backward is None:
+        return 1 + len(frontier([_value(program)], "input"))
+    _, inner, down = _slopes(program, by_x=backward[0], by_parameters=backward[1])
+    return 1 + len(frontier([*map(with_error, inner), with_error(down)], "input"))
+
+
+def _value(program: Program) -> Expr:
+    return regrouped(without_cancellation(kernel_form(program))[0])
+
+
+def _slopes(program: Program, *, by_x: bool, by_parameters: bool) -> tuple[list[Expr], list[Expr], Expr]:
+    """Each parameter's slope as a factor of matrices alone, applied after the sum over the samples, and the
+    rest; then the slope by x, or 0."""
+    form = kernel_form(program)
+    names = (*(program.parameters if by_parameters else ()), *((INPUT,) if by_x else ()))
+    slopes = [regrouped(s) for s in without_cancellation(*(differentiate(form, name) for name in names))]
+    down = slopes.pop() if by_x else ZERO
+    outer, inner = map(list, zip(*map(split_product, slopes), strict=True)) if slopes else ([], [])
+    return outer, inner, down
+
+
 def small_forward(program: Program, target: Target) -> str:
     """rows = F ⊙ x."""
-    layer = _Layer("small forward", program, target)
-    k = layer.k
-    value = regrouped(without_cancellation(kernel_form(program))[0])
-    total = folded("add", SUM, value)
+    value = _value(program)
+    layer = _Layer("small forward", program, target, [value])
+    k, total = layer.k, folded("add", SUM, value)
+    loop(k.v, layer.outputs, lambda o, _: layer.clear(layer.by_output, k.times(o, layer.stride)))
 
-    def each_output(o: ir.Value, _: Values) -> None:
-        row = k.times(o, layer.stride)
-        layer.clear(layer.by_output, row)
+    def each_input(i: ir.Value, _: Values) -> None:
+        source = layer.tabulate(i)
 
-        def each_input(i: ir.Value, _: Values) -> None:
+        def each_output(o: ir.Value, _: Values) -> None:
             _, emit = layer.at(i, o, [value])
-            source = k.times(i, layer.stride)
+            row = k.times(o, layer.stride)
 
             def each_vector(vec: ir.Value, _: Values) -> None:
                 first = k.times(vec, k.v.lanes)
                 place = k.plus(row, first)
-                known = {
-                    symbol(INPUT): k.load(layer.x, k.plus(source, first)),
-                    SUM: k.load(layer.by_output, place),
-                }
+                known = layer.values_of_x(source, first) | {SUM: k.load(layer.by_output, place)}
                 k.store(emit.also(known).evaluate(total)[0], layer.by_output, place)
 
             loop(k.v, k.vectors(layer.samples), each_vector)
 
-        loop(k.v, layer.inputs, each_input)
+        loop(k.v, layer.outputs, each_output)
 
-    loop(k.v, layer.outputs, each_output)
+    loop(k.v, layer.inputs, each_input)
     layer.back(layer.by_output, layer.outputs, layer.rows)
     return k.finish()
 
 
 def small_backward(program: Program, target: Target, *, by_x: bool, by_parameters: bool) -> str:
     """The gradients of Σ rows·(F ⊙ x) by x and every parameter."""
-    layer = _Layer("small backward", program, target)
-    k, v = layer.k, layer.k.v
-    form = kernel_form(program)
-    names = (*(program.parameters if by_parameters else ()), *((INPUT,) if by_x else ()))
-    slopes = [regrouped(s) for s in without_cancellation(*(differentiate(form, name) for name in names))]
-    down = slopes.pop() if by_x else ZERO
-    # A factor of matrices alone is applied after the sum over the samples.
-    outer, inner = map(list, zip(*map(split_product, slopes), strict=True)) if slopes else ([], [])
+    outer, inner, down = _slopes(program, by_x=by_x, by_parameters=by_parameters)
     parts = [*map(with_error, inner), with_error(down)]
+    layer = _Layer("small backward", program, target, parts)
+    k, v, sent = layer.k, layer.k.v, layer.sent
     gradients = k.pointers(layer.A.gradients, len(inner))
     transposed(
         k,
@@ -162,12 +216,10 @@ def small_backward(program: Program, target: Target, *, by_x: bool, by_parameter
         target=layer.by_output,
         target_by_row=layer.stride,
     )
-    # Each input's errors take the place of its x, which is not needed any more.
-    sent = k.at(layer.by_output, v.scalar, k.times(layer.outputs, layer.stride))
     zero, nothing = v.const(0.0), ir.Constant(I64, 0)
 
     def each_input(i: ir.Value, totals: Values) -> Values:
-        source = k.times(i, layer.stride)
+        source = layer.tabulate(i)
         if by_x:
             layer.clear(sent, nothing)
 
@@ -180,7 +232,7 @@ def small_backward(program: Program, target: Target, *, by_x: bool, by_parameter
                 first = k.times(vec, v.lanes)
                 symbols = [numbered_sum(n) for n in range(len(sums))]
                 known: dict[Expr, ir.Value] = dict(zip(symbols, sums, strict=True))
-                known[symbol(INPUT)] = k.load(layer.x, k.plus(source, first))
+                known |= layer.values_of_x(source, first)
                 known[ERROR] = k.load(layer.by_output, k.plus(row, first))
                 known[SUM] = k.load(sent, first) if by_x else zero
                 totals = [plus(name, part) for name, part in zip((*symbols, SUM), parts, strict=True)]
@@ -202,7 +254,7 @@ def small_backward(program: Program, target: Target, *, by_x: bool, by_parameter
 
         def keep(vec: ir.Value, totals: Values) -> Values:
             first = k.times(vec, v.lanes)
-            error = k.load(sent, first)
+            error = k.load(sent, first)  # takes the place of x, which is not needed any more
             k.store(error, layer.x, k.plus(source, first))
             return [v.add(totals[0], error)]
 
