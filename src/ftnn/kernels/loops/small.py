@@ -180,7 +180,7 @@ def small_forward(program: Program, target: Target) -> str:
         source = layer.tabulate(i)
 
         def each_output(o: ir.Value, _: Values) -> None:
-            _, emit = layer.at(i, o, [value])
+            emit = layer.at(i, o, [value])[1]
             row = k.times(o, layer.stride)
 
             def each_vector(vec: ir.Value, _: Values) -> None:
