@@ -17,14 +17,17 @@ from ftnn.kernels.loops.small import SmallArgs, more_rows, small_backward, small
 from ftnn.kernels.operands import Matrices
 from ftnn.kernels.program import Program
 
-MOST = 200_000
-"""The most evaluations, counting empty lanes."""
+MOST = 70_000
+"""The most work of a small layer, in evaluations of a vector of samples."""
+PER_CONNECTION = 4
+"""What a connection costs beside them, in the same unit."""
 
 
 def suits(target: Target, x: Tensor, matrices: Matrices) -> bool:
     """Whether the layer is small: one thread, and no lists of zeros."""
     samples, inputs = x.shape
-    return 0 < target.filled(samples) * inputs * matrices[0].shape[1] <= MOST
+    connections = inputs * matrices[0].shape[1]
+    return samples > 0 < connections * (target.vectors(samples) + PER_CONNECTION) <= MOST
 
 
 def forward(program: Program, x: Tensor, matrices: Matrices, out: Tensor) -> None:
