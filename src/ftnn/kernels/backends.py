@@ -109,7 +109,7 @@ def choose(backend: str, program: Program, x: Tensor, matrices: Matrices, lists:
 
 def _is_tiny(program: Program, x: Tensor, matrices: Matrices) -> bool:
     """Whether one call of generated code is faster than some matrix products."""
-    return program.plan.exact and cpu_computes(x) and cpu_backend().is_small(x, matrices)
+    return program.plan.exact and cpu_computes(x) and cpu_backend().beats_products(x, matrices)
 
 
 def check_backend(backend: Backend, x: Tensor, *, lists: bool = False) -> None:

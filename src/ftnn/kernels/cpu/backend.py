@@ -63,9 +63,9 @@ def in_range(program: Program, x: Tensor, matrices: Matrices) -> bool:
     return moderate(program, _reordered(program), x, matrices)
 
 
-def is_small(x: Tensor, matrices: Matrices) -> bool:
-    """Whether a single call computes the layer."""
-    return small.suits(host_of(x), x, matrices)
+def beats_products(x: Tensor, matrices: Matrices) -> bool:
+    """Whether a layer is so small that one call is faster than some matrix products."""
+    return small.suits(host_of(x), x, matrices, small.MOST_SEPARABLE)
 
 
 def transfer(

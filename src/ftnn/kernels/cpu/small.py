@@ -19,15 +19,22 @@ from ftnn.kernels.program import Program
 
 MOST = 70_000
 """The most work of a small layer, in evaluations of a vector of samples."""
+MOST_SEPARABLE = 12_000
+"""The same where matrix products could be used."""
 PER_CONNECTION = 4
 """What a connection costs beside them, in the same unit."""
 
 
-def suits(target: Target, x: Tensor, matrices: Matrices) -> bool:
+def suits(target: Target, x: Tensor, matrices: Matrices, most: int | None = None) -> bool:
     """Whether the layer is small: one thread, and no lists of zeros."""
     samples, inputs = x.shape
     connections = inputs * matrices[0].shape[1]
-    return samples > 0 < connections * (target.vectors(samples) + PER_CONNECTION) <= MOST
+    return (
+        samples
+        > 0
+        < connections * (target.vectors(samples) + PER_CONNECTION)
+        <= (MOST if most is None else most)
+    )
 
 
 def forward(program: Program, x: Tensor, matrices: Matrices, out: Tensor) -> None:
