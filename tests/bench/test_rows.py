@@ -14,26 +14,26 @@ import torch
 
 from ftnn.bench import Effort, Row, Systems, markdown
 from ftnn.bench._data import sparse
-from ftnn.bench._layer import LayerSize, layer_rows
+from ftnn.bench._layer import LayerSize, SmallSizes, float64_rows, layer_rows, small_rows
+from ftnn.bench._loop import BasisSize, LoopSize, basis_rows, loop_rows
 from ftnn.bench._memory import MemorySize, memory_rows
 from ftnn.bench._peak import PeakSize, extra_bytes, is_available, peak_rows
+from ftnn.bench._sequence import SequenceSize, sequence_rows
+from ftnn.bench._start import start_rows
 from ftnn.bench._systems import present
 from ftnn.bench._training import (
     AdamSize,
     GrowthSize,
     LargeSize,
-    LoopSize,
     StepSize,
     adam_rows,
     growth_rows,
     large_rows,
-    loop_rows,
-    start_rows,
     step_rows,
 )
 
 SHORT = Effort(rounds=2, least_rounds=1, burst_seconds=0.0, task_seconds=0.0)
-PLAIN = Systems(compile=False, pykan=False)
+PLAIN = Systems(compile=False, kans=())
 DATA = sparse(0.2, inputs=9, count=70)
 FIRST = ["workload", "function", "system", "ms", "times_mlp"]
 
@@ -75,6 +75,26 @@ def large() -> list[Row]:
 
 
 @cache
+def bases() -> list[Row]:
+    return list(basis_rows("fourier", SHORT, PLAIN, BasisSize(width=5, batch=4), DATA))
+
+
+@cache
+def small() -> list[Row]:
+    return list(small_rows("F12", SHORT, PLAIN, SmallSizes(layers=((1, 5, 3), (2, 2, 3)))))
+
+
+@cache
+def float64() -> list[Row]:
+    return list(float64_rows("F12", SHORT, PLAIN, LayerSize(inputs=7, width=5, batch=4)))
+
+
+@cache
+def sequence() -> list[Row]:
+    return list(sequence_rows("memory", SHORT, PLAIN, SequenceSize(features=3, batch=2, steps=4)))
+
+
+@cache
 def start() -> list[Row]:
     return list(start_rows("F07", SHORT, PLAIN))
 
@@ -86,6 +106,10 @@ TIMED: dict[str, tuple[Callable[[], list[Row]], set[str], str | None, int]] = {
     "E": (loop, {"ftnn", "linear", "eager"}, "linear", 2),
     "F": (adam, {"ftnn", "mlp"}, "mlp", 2),
     "G": (large, {"ftnn", "one thread", "mlp"}, "mlp", 1),
+    "bases": (bases, {"ftnn", "mlp"}, "mlp", 1),
+    "small": (small, {"ftnn", "eager"}, "eager", 8),
+    "float64": (float64, {"ftnn", "float32", "eager"}, "float32", 1),
+    "time": (sequence, {"ftnn", "rnn", "steps"}, "rnn", 1),
     "start": (start, {"ftnn", "warm"}, None, 1),
     "growth": (growth, {"ftnn", "mlp"}, "mlp", 5),  # of the six, the base occurs twice
 }
@@ -195,12 +219,13 @@ def test_missing_systems_are_noted(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("ftnn.bench._systems.find_spec", nowhere)
     systems, notes = present(Systems())
     assert systems == PLAIN
-    assert ["torch.compile" in notes[0], "pykan" in notes[1]] == [True, True]
+    missing = ("torch.compile", "pykan", "fast-kan", "efficient-kan")
+    assert [name in note for name, note in zip(missing, notes, strict=True)] == [True] * 4
     assert present(PLAIN) == (PLAIN, [])
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(present(Systems(pykan=False))[0] == PLAIN, reason="no C++ compiler")
+@pytest.mark.skipif(present(Systems(kans=()))[0] == PLAIN, reason="no C++ compiler")
 def test_torch_compile_is_measured():
     # In a separate process: torch.compile causes warnings, which are errors here.
     program = """
@@ -209,7 +234,7 @@ from ftnn.bench._layer import LayerSize, layer_rows
 effort = Effort(rounds=1, least_rounds=1, burst_seconds=0, task_seconds=0)
 size = LayerSize(inputs=7, width=5, batch=4)
 for function in ("F12", "F03"):
-    print(*(row.system for row in layer_rows(function, effort, Systems(pykan=False), size)))
+    print(*(row.system for row in layer_rows(function, effort, Systems(kans=()), size)))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["ftnn", "linear", "eager", "compile"] * 2

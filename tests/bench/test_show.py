@@ -40,6 +40,21 @@ def test_settings_that_differ_have_columns():
     assert [line[2] for line in table.lines] == ["64", "256"]
 
 
+def test_a_basis_is_shown_by_its_first_term():
+    (line,) = grid(WORKLOADS["bases"], [Row("bases", "gaussians", "ftnn", 1.0, 2.0)]).lines
+    assert line[:2] == ("gaussians", "a0*gauss(3.5*x + 3.5) + …")
+
+
+def test_libraries_of_spline_networks_are_measured_where_a_workload_has_them(monkeypatch: pytest.MonkeyPatch):
+    def installed(name: str) -> object:
+        return object()
+
+    monkeypatch.setattr("ftnn.bench._systems.find_spec", installed)
+    chosen = {name: choose([name])[0].systems.kans for name in ("A", "E", "bases", "B", "small")}
+    libraries = ("pykan", "fast-kan", "efficient-kan")
+    assert chosen == {"A": libraries, "E": libraries, "bases": libraries, "B": (), "small": ()}
+
+
 def test_no_ratio_is_shown_if_no_extra_memory_was_measured():
     rows = [
         Row("D", "F12", "ftnn", None, None, mib=0.0),
@@ -58,10 +73,12 @@ def test_a_quick_run_has_one_workload_and_five_functions_without_torch_compile()
 
 def test_by_default_all_workloads_run_with_their_own_functions():
     choice, _ = choose()
-    assert choice.workloads == ("A", "B", "C", "D", "E", "F", "G", "start", "growth")
+    assert choice.workloads == (*"ABCDEFG", "bases", "small", "float64", "time", "start", "growth")
     assert choice.functions_of(WORKLOADS["A"]) == FUNCTIONS
     named, _ = choose(["A", "C"], ["F03"])
     assert [named.functions_of(WORKLOADS[name]) for name in named.workloads] == [("F03",), ("memory",)]
+    bases, _ = choose(["bases"], ["fourier"])
+    assert bases.functions_of(WORKLOADS["bases"]) == ("fourier",)
 
 
 @pytest.mark.parametrize(

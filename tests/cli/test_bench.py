@@ -49,7 +49,7 @@ def test_json_goes_to_standard_output_and_the_rest_to_standard_error(choices: li
         ("F12", "eager", 30.0, 15.0),
         ("F16", "ftnn", 3.0, 1.5),
     ]
-    assert "torch.compile and pykan are left out" in result.stderr
+    assert "torch.compile and KAN libraries are left out" in result.stderr
     assert "measuring" in result.stderr
 
 

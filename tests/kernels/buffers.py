@@ -13,7 +13,7 @@ from ftnn.formula import Function
 from ftnn.formula._expr import INPUT, call, symbol
 from ftnn.kernels.codegen.target import Args, DType
 from ftnn.kernels.cpu.compiler import Code, host, kernel
-from ftnn.kernels.loops import copies, dense, recurrent, skipping_backward, skipping_forward, zeros
+from ftnn.kernels.loops import copies, dense, recurrent, skipping_backward, skipping_forward, small, zeros
 from ftnn.kernels.program import Program, program_of, signature
 from ftnn.training import RULES
 from tests.kernels.elementwise import MapArgs, elementwise
@@ -211,6 +211,27 @@ class Bench:
             "gradients": [self.unpacked(m, inputs, full, length) for m in gradients],
         }
 
+    def small(self, program: Program, inputs: int, outputs: int, samples: int) -> dict[str, Any]:
+        """Forward and backward, with all that went in and came out."""
+        stride = self.target.filled(samples)
+        x = self.random.normal(size=(samples, inputs)).astype(self.dtype)
+        values = [self.put(self.random.uniform(-0.5, 0.5, (inputs, outputs))) for _ in program.matrices]
+        out, dx = self.waste(samples, outputs), self.waste(samples, inputs)
+        g = self.put(self.random.normal(size=(samples, outputs)))
+        gradients = [self.waste(inputs, outputs) for _ in program.parameters]
+        common: dict[str, Any] = {
+            "samples": samples, "inputs": inputs, "outputs": outputs, "stride": stride,
+            "x": self.rows(x, inputs + 3), "x_by_sample": inputs + 3, "x_by_input": 1,
+            "matrices": self.table(values), "gradients": self.table(gradients), "dx": dx, "finite": 0,
+        }  # fmt: skip
+        forward = kernel(small.small_forward, program, self.target)
+        scratch = self.waste(inputs + outputs + small.more_rows(program), stride)
+        self.call(forward, small.SmallArgs, **common, scratch=scratch, rows=out)
+        backward = kernel(small.small_backward, program, self.target, by_x=True, by_parameters=True)
+        scratch = self.waste(inputs + outputs + small.more_rows(program, backward=(True, True)), stride)
+        self.call(backward, small.SmallArgs, **common, scratch=scratch, rows=g)
+        return {"x": x, "values": values, "g": g, "out": out, "dx": dx, "gradients": gradients}
+
     def memory(self, program: Program, inputs: int, vectors: int) -> dict[str, Any]:
         """One step of a memory function and its update, with all inputs and outputs."""
         full, length = vectors * self.width, vectors * self.width + 3
@@ -283,6 +304,7 @@ def all_kernels(place: Place) -> None:
                     bench.backward(program, tile, values, length, update=update)
             dense = program_of(formula, "u" if "u" in formula else "")
             bench.dense(dense, inputs, vectors, samples, vectors * bench.width + n)
+            bench.small(dense, inputs, vectors, samples)
             bench.elementwise(("logistic", "tanh", "rect")[n % 3], vectors)
         for inputs, vectors in ((1, 1), (3, 2), (7, 1)):
             bench.memory(program_of(*signature(Function("tanh(p*x + q*C + r)"))), inputs, vectors)

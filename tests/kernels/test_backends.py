@@ -42,8 +42,14 @@ def run(layer: ftnn.nn.Transfer, dtype: torch.dtype = torch.float32) -> None:
 
 @pytest.mark.parametrize("name", ["F01", "F03", "F17", "p*cos(x) + q"])
 def test_auto_uses_matrix_products_for_separable_functions(calls: Counter[str], name: str):
-    run(ftnn.nn.Transfer(4, 5, name))
+    run(ftnn.nn.Transfer(200, 300, name))
     assert calls == {"gemm": 1, "gemm backward": 1}
+
+
+@pytest.mark.parametrize("name", ["F01", "F03", "F17", "p*cos(x) + q"])
+def test_auto_uses_generated_code_for_small_separable_layers(calls: Counter[str], name: str):
+    run(ftnn.nn.Transfer(4, 5, name))
+    assert calls == {"cpu": 1, "cpu backward": 1}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -107,3 +113,15 @@ def test_gradients_accumulate_over_backward_calls():
     once = once.clone()
     layer(x).sum().backward()
     torch.testing.assert_close(layer.theta["p"].grad, 2 * once)
+
+
+def test_parameters_near_zero_do_not_stop_matrix_products(calls: Counter[str]):
+    layer = ftnn.nn.Transfer(200, 300, "F18")
+    with torch.no_grad():
+        layer.theta["p"][3, 5] = 1e-9  # p**2 is far from underflow, also times x**2
+    run(layer)
+    assert calls == {"gemm": 1, "gemm backward": 1}
+    with torch.no_grad():
+        layer.theta["p"][3, 5] = 1e-19  # p**2 underflows
+    run(layer)
+    assert calls["reference"] == calls["reference backward"] == 1

@@ -35,6 +35,8 @@ from tests.kernels.yardstick import (
     yardsticks,
 )
 
+pytestmark = pytest.mark.usefixtures("kernels_for_layers_of_any_size")
+
 FUNCTIONS = [name for name in ftnn.catalogue if name != "memory"]
 DTYPES = [torch.float32, torch.float64]
 DENSITIES = [0.0, 0.19, 0.5, 1.0]

@@ -102,6 +102,20 @@ def evaluated(function: Function, x: Array, values: list[Array]) -> tuple[Array,
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 5, 21), (4, 2, 16)])
+def test_kernels_for_small_layers_compute_sums_and_gradients(
+    canaries: Canaries, dtype: DType, sizes: tuple[int, int, int]
+):
+    function = Function("p*sin(q*x + r)")
+    parts = Bench(canaries.place, dtype).small(program_of(function.formula), *sizes)
+    value, slopes = evaluated(function, parts["x"].T, parts["values"])
+    close(parts["out"], value.sum(0), dtype)
+    close(parts["dx"], (slopes["x"] * parts["g"][None]).sum(2).T, dtype)
+    for name, gradient in zip(function.parameters, parts["gradients"], strict=True):
+        close(gradient, (slopes[name] * parts["g"][None]).sum(1), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("density", "least"), [(0.4, 2), (0.4, 99), (0.0, 2), (1.0, 2)])
 def test_skipping_kernels_compute_sums_gradients_and_updates(
     canaries: Canaries, dtype: DType, density: float, least: int

@@ -151,6 +151,10 @@ def test_there_are_no_bounds_if_unknown_or_useless(formula: str):
 # ---- in kernels
 
 
+@pytest.fixture(autouse=True)
+def _large(kernels_for_large_layers: None) -> None: ...  # pyright: ignore[reportUnusedFunction]
+
+
 @pytest.mark.parametrize("factor", [1.0, 100.0, 1e5])
 @pytest.mark.parametrize("name", ["F05", "F10", "F11", "F12", "F13", "F14", "F15", "F16"])
 def test_kernels_with_short_forms_match_those_without(

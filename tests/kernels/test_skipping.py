@@ -17,6 +17,8 @@ from ftnn.training.compiled.buffers import LINEAR, Samples, Shape, Targets
 from ftnn.training.compiled.network import CompiledNetwork
 from tests.kernels.yardstick import TOLERANCE, Case, case, excess, expected, yardsticks
 
+pytestmark = pytest.mark.usefixtures("kernels_for_large_layers")
+
 DTYPES = (torch.float32, torch.float64)
 
 

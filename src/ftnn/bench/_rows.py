@@ -8,6 +8,9 @@ from typing import Any
 
 from ftnn.bench._measure import Timing
 
+SETTINGS = ("inputs", "width", "batch", "density", "dtype", "passes")
+"""What may differ between tasks of one function."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -30,14 +33,19 @@ class Row:
     batch: int | None = None
     width: int | None = None
     """The number of outputs of the layer."""
+    inputs: int | None = None
+    """Its number of inputs, if that varies."""
+    dtype: str = ""
+    passes: str = ""
+    """"forward", or "both" with the backward pass, if that varies."""
     density: float | None = None
     """The fraction of non-zero inputs."""
     note: str = ""
 
     @property
-    def task(self) -> tuple[str, str, int | None, int | None, float | None]:
+    def task(self) -> tuple[object, ...]:
         """The key of a task: systems are compared within a task."""
-        return self.workload, self.function, self.batch, self.width, self.density
+        return self.workload, self.function, *(getattr(self, name) for name in SETTINGS)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: the five main fields, and the others if they have a value."""
@@ -53,12 +61,10 @@ def timed(
     timings: Mapping[str, Timing],
     yardstick: str | None,
     *,
-    batch: int | None = None,
-    width: int | None = None,
-    density: float | None = None,
     notes: Mapping[str, str] | None = None,
+    **settings: Any,
 ) -> Iterator[Row]:
-    """A row per system. Ratios are of medians, so they can be verified from the rows."""
+    """A row per system, with these `SETTINGS`. Ratios are of medians: they can be verified from the rows."""
     unit = timings[yardstick].median if yardstick is not None else None
     for system, timing in timings.items():
         low, high = timing.quartiles
@@ -71,9 +77,7 @@ def timed(
             low_ms=_rounded(low),
             high_ms=_rounded(high),
             repetitions=len(timing.ms),
-            batch=batch,
-            width=width,
-            density=density,
+            **settings,
             note=(notes or {}).get(system, ""),
         )
 

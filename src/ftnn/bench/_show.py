@@ -12,7 +12,8 @@ import torch
 from rich.table import Table
 from rich.text import Text
 
-from ftnn.bench._rows import Row
+from ftnn.bench._bases import TERMS
+from ftnn.bench._rows import SETTINGS, Row
 from ftnn.bench._systems import FTNN, TITLES
 from ftnn.bench._workloads import WORKLOADS, Workload
 from ftnn.formula import catalogue
@@ -20,7 +21,6 @@ from ftnn.formula import catalogue
 BAR = 40
 """The width of the longest bar."""
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_SETTINGS = ("batch", "width", "density")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def _by_task(rows: Iterable[Row]) -> list[dict[str, Row]]:
 
 def _varying(rows: Sequence[Row]) -> list[str]:
     """The settings that differ between tasks."""
-    return [name for name in _SETTINGS if len({getattr(row, name) for row in rows}) > 1]
+    return [name for name in SETTINGS if len({getattr(row, name) for row in rows}) > 1]
 
 
 def grid(workload: Workload, rows: Sequence[Row]) -> Grid:
@@ -68,10 +68,17 @@ def grid(workload: Workload, rows: Sequence[Row]) -> Grid:
         costs = [_measured(own)]
         if yardstick is not None:
             costs = [_number(own.times_mlp), *costs, _measured(task.get(yardstick))]
-        varying = (f"{getattr(own, name):g}" for name in settings)
+        varying = (str(getattr(own, name)) for name in settings)
         compared = (_compared(own, task.get(name)) for name in others)
-        lines.append((own.function, catalogue[own.function].formula, *varying, *costs, *compared))
+        lines.append((own.function, _formula(own.function), *varying, *costs, *compared))
     return Grid(header, tuple(lines))
+
+
+def _formula(name: str) -> str:
+    """A function's formula, or a basis's first term."""
+    if name in TERMS:
+        return f"{TERMS[name][0]} + …"
+    return catalogue[name].formula
 
 
 def _cost(row: Row | None) -> float | None:
@@ -126,7 +133,7 @@ def chart(workload: Workload, rows: Sequence[Row]) -> list[str]:
     if workload.yardstick is None or not bars:
         return []
     labels = [
-        " ".join([row.function, *(f"{name} {getattr(row, name):g}" for name in settings)]) for row in bars
+        " ".join([row.function, *(f"{name} {getattr(row, name)}" for name in settings)]) for row in bars
     ]
     longest = max(1.25, *(row.times_mlp or 0 for row in bars))
     widest = max(map(len, labels))

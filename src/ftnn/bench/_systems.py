@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -21,7 +22,10 @@ ONE_THREAD, WARM = "one thread", "warm"
 LINEAR = "linear"
 EAGER = "eager"
 COMPILE = "compile"
-PYKAN = "pykan"
+PYKAN, FASTKAN, EFFICIENT_KAN = "pykan", "fast-kan", "efficient-kan"
+STEPS = "steps"
+RNN = "rnn"
+FLOAT32 = "float32"
 
 TITLES = {
     FTNN: "ftnn",
@@ -32,7 +36,20 @@ TITLES = {
     EAGER: "torch eager",
     COMPILE: "torch.compile",
     PYKAN: "pykan",
+    FASTKAN: "fast-kan",
+    EFFICIENT_KAN: "efficient-kan",
+    STEPS: "step by step",
+    RNN: "nn.RNN",
+    FLOAT32: "float32",
 }
+
+
+KANS: dict[str, tuple[str, Callable[[Any, list[int]], nn.Module]]] = {
+    PYKAN: ("kan", lambda library, widths: _in_speed_mode(library.KAN(width=widths, auto_save=False))),
+    FASTKAN: ("fastkan", lambda library, widths: library.FastKAN(widths)),
+    EFFICIENT_KAN: ("efficient_kan", lambda library, widths: library.KAN(widths)),
+}
+"""Each library's module, and its network of given widths with default settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +57,8 @@ class Systems:
     """Which optional systems to include."""
 
     compile: bool = True
-    pykan: bool = True
+    kans: tuple[str, ...] = tuple(KANS)
+    """Libraries of spline networks, by name."""
 
 
 ALL = Systems()
@@ -49,12 +67,11 @@ ALL = Systems()
 def present(requested: Systems) -> tuple[Systems, list[str]]:
     """The requested systems that can run here, and a note about each that cannot."""
     notes: list[str] = []
-    has_pykan = find_spec("kan") is not None
     if requested.compile and not has_compiler():
         notes.append("torch.compile is left out: it needs a C++ compiler.")
-    if requested.pykan and not has_pykan:
-        notes.append("pykan is left out: it is not installed.")
-    return Systems(requested.compile and has_compiler(), requested.pykan and has_pykan), notes
+    installed = tuple(name for name in requested.kans if find_spec(KANS[name][0]) is not None)
+    notes += [f"{name} is left out: it is not installed." for name in requested.kans if name not in installed]
+    return Systems(requested.compile and has_compiler(), installed), notes
 
 
 def has_compiler() -> bool:
@@ -91,9 +108,19 @@ def _replace_first(first: nn.Module, network: nn.Sequential) -> nn.Sequential:
     return nn.Sequential(first, *rest)
 
 
+def kans(systems: Systems, *widths: int) -> dict[str, nn.Module]:
+    """A network of each library."""
+    return {name: _kan(name, widths) for name in systems.kans}
+
+
 @cache
-def kan(inputs: int, width: int, outputs: int) -> nn.Module:
-    """pykan's network of this size with its defaults, in speed mode; shared by all functions."""
-    with torch.random.fork_rng():  # it sets all seeds
-        network = importlib.import_module("kan").KAN(width=[inputs, width, outputs], auto_save=False)
+def _kan(name: str, widths: tuple[int, ...]) -> nn.Module:
+    """Shared by all functions."""
+    module, network = KANS[name]
+    with torch.random.fork_rng():  # pykan sets all seeds
+        torch.manual_seed(0)
+        return network(importlib.import_module(module), list(widths))
+
+
+def _in_speed_mode(network: Any) -> Any:
     return network.speed() or network

@@ -6,14 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ftnn.bench import _peak
-from ftnn.bench._layer import layer_rows
+from ftnn.bench._bases import BASES
+from ftnn.bench._layer import float64_rows, layer_rows, small_rows
+from ftnn.bench._loop import basis_rows, loop_rows
 from ftnn.bench._measure import FULL, QUICK, Effort
 from ftnn.bench._memory import memory_rows
 from ftnn.bench._peak import peak_rows
 from ftnn.bench._rows import Row
-from ftnn.bench._systems import ALL, LINEAR, MLP, Systems, present
+from ftnn.bench._sequence import sequence_rows
+from ftnn.bench._start import start_rows
+from ftnn.bench._systems import ALL, EAGER, FLOAT32, KANS, LINEAR, MLP, RNN, Systems, present
 from ftnn.bench._torch import FUNCTIONS
-from ftnn.bench._training import adam_rows, growth_rows, large_rows, loop_rows, start_rows, step_rows
+from ftnn.bench._training import adam_rows, growth_rows, large_rows, step_rows
 from ftnn.errors import FtnnError
 
 
@@ -30,11 +34,20 @@ class Workload:
     """The default functions."""
     allowed: tuple[str, ...] = FUNCTIONS
     """The functions to choose from."""
+    kans: bool = False
+    """Whether networks of splines are measured, too."""
 
 
 _STEP = "ms per step"
 _ALL = (
-    Workload("A", "a training step of 784-128-10 on MNIST, batch 16, SGD, one thread", _STEP, MLP, step_rows),
+    Workload(
+        "A",
+        "a training step of 784-128-10 on MNIST, batch 16, SGD, one thread",
+        _STEP,
+        MLP,
+        step_rows,
+        kans=True,
+    ),
     Workload(
         "B", "a dense 784→128 layer, batch 256, forward and backward, all threads", "ms", LINEAR, layer_rows
     ),
@@ -57,10 +70,11 @@ _ALL = (
     ),
     Workload(
         "E",
-        "nn.Transfer in a PyTorch loop with Adam, 784-128-10 on MNIST, all threads",
+        "nn.Transfer in a PyTorch loop with Adam(fused=True), 784-128-10 on MNIST, all threads",
         _STEP,
         LINEAR,
         loop_rows,
+        kans=True,
     ),
     Workload(
         "F",
@@ -76,6 +90,34 @@ _ALL = (
         MLP,
         large_rows,
         ("F03", "F07", "F12"),
+    ),
+    Workload(
+        "bases",
+        "784-64-10 of a basis in a PyTorch loop with Adam(fused=True) on MNIST, batch 64, one thread",
+        _STEP,
+        MLP,
+        basis_rows,
+        tuple(BASES),
+        tuple(BASES),
+        kans=True,
+    ),
+    Workload(
+        "small",
+        "small dense layers in both dtypes, forward (and backward), all threads",
+        "ms",
+        EAGER,
+        small_rows,
+        ("F03", "F09", "F12", "F16"),
+    ),
+    Workload("float64", "B's layer in float64, beside float32", "ms", FLOAT32, float64_rows),
+    Workload(
+        "time",
+        "a memory layer 64→64, batch 32, 100 steps, forward and backward through time, all threads",
+        "ms",
+        RNN,
+        sequence_rows,
+        ("memory",),
+        ("memory",),
     ),
     Workload(
         "start",
@@ -124,11 +166,16 @@ def choose(
 ) -> tuple[Choice, list[str]]:
     """A validated choice, and notes about what is left out."""
     _check("workload", workloads, tuple(WORKLOADS))
-    _check("function", functions, FUNCTIONS)
+    _check("function", functions, (*FUNCTIONS, *BASES, "memory"))
     chosen = tuple(workloads) or (QUICK_WORKLOADS if quick else tuple(WORKLOADS))
-    systems, notes = present(Systems(compile=compile and not quick, pykan="A" in chosen and not quick))
+    systems, notes = present(
+        Systems(
+            compile=compile and not quick,
+            kans=tuple(KANS) if any(WORKLOADS[name].kans for name in chosen) and not quick else (),
+        )
+    )
     if quick:
-        notes.append("torch.compile and pykan are left out of a quick run.")
+        notes.append("torch.compile and KAN libraries are left out of a quick run.")
     if "D" in chosen and not _peak.is_available():
         notes.append("Workload D is left out: only Linux reports the peak memory of a process.")
     return Choice(

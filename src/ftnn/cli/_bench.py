@@ -19,8 +19,9 @@ def bench(
         typer.Option(
             metavar="NAME,…",
             help="A: training step. B: dense layer. C: memory function. D: peak memory. E: PyTorch loop. "
-            "F: Adam. G: large model. start: first run. growth: effect of batch size, width and density. Can "
-            "be repeated. Default: all.",
+            "F: Adam. G: large model. bases: fixed functions, as in KANs. small: small layers. float64: B in "
+            "double precision. time: memory over time. start: first run. growth: effect of batch size, "
+            "width and density. Can be repeated. Default: all.",
         ),
     ] = None,
     functions: Annotated[

@@ -36,13 +36,18 @@ class Plan:
     """The h(x) without a parameter: adds its sum over the inputs to every output."""
     exact: bool = True
     """Whether the products are those of the formula as written. If not, factors are multiplied in another
-    order and may leave the range of floats where F does not; see `factors`."""
-    factors: tuple[Expr, ...] = ()
-    """If not exact, the factors. As long as each is 0 or of moderate size, their order does not matter."""
+    order and may leave the range of floats where F does not; see `products`."""
+    products: tuple[tuple[Expr, ...], ...] = ()
+    """If not exact, the factors of each product, an nth power n times. As long as each is 0, or all are of
+    moderate size together, their order does not matter."""
     exponentials: tuple[Expr, ...] = ()
     """The factors of exponentials that were split, exp(x + q) = exp(x)·exp(q): 0 means underflow."""
-    degree: int = 0
-    """The largest number of factors in a product."""
+
+    @property
+    def factors(self) -> tuple[Expr, ...]:
+        """All factors of `products` but the exponentials."""
+        every = dict.fromkeys(factor for product in self.products for factor in product)
+        return tuple(factor for factor in every if factor not in self.exponentials)
 
     @property
     def gemms(self) -> int:
@@ -112,9 +117,10 @@ def _gemm_plan(terms: Terms, splitter: Splitter) -> Plan:
     reason = f"it is a sum of g(p)·h(x): {count}" + (" and a constant" if constant is not None else "")
     if exact:
         return Plan("gemm", reason, products, constant, common)
-    all_factors = dict.fromkeys(
-        factor for pair in terms for monomial in pair for factor, _ in in_order(monomial)
-    )
+    every = [
+        tuple(factor for monomial in pair for factor, n in in_order(monomial) for _ in range(abs(n)))
+        for pair in terms
+    ]
     return Plan(
         "gemm",
         reason,
@@ -122,9 +128,12 @@ def _gemm_plan(terms: Terms, splitter: Splitter) -> Plan:
         constant,
         common,
         exact=False,
-        factors=tuple(factor for factor in all_factors if factor not in splitter.exponentials),
-        exponentials=tuple(factor for factor in all_factors if factor in splitter.exponentials),
-        degree=max(sum(abs(n) for monomial in pair for _, n in monomial) for pair in terms),
+        products=tuple(every),
+        exponentials=tuple(
+            dict.fromkeys(
+                factor for product in every for factor in product if factor in splitter.exponentials
+            )
+        ),
     )
 
 

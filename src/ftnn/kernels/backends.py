@@ -87,7 +87,11 @@ def compute_backward(
     """The gradients by each of `names`, by the backend that `choose` selects."""
     module = choose(backend, program, x, matrices, lists)
     slopes = module.transfer_backward(program, grad, x, matrices, names, lists, kept)
-    if module.computes_as_written(program, slopes=True) or all_finite(slopes):
+    if (
+        (kept is not None and kept.finite)
+        or module.computes_as_written(program, slopes=True)
+        or all_finite(slopes)
+    ):
         return slopes
     return reference.transfer_backward(program, grad, x, matrices, names, lists)
 
@@ -97,10 +101,15 @@ def choose(backend: str, program: Program, x: Tensor, matrices: Matrices, lists:
     if backend == "triton":
         return _triton()
     if backend == "auto" and lists is None and gemm.suits(program, x, matrices):
-        return gemm
+        return cpu_backend() if _is_tiny(program, x, matrices) else gemm
     if backend != "reference" and cpu_computes(x) and cpu_backend().in_range(program, x, matrices):
         return cpu_backend()
     return reference
+
+
+def _is_tiny(program: Program, x: Tensor, matrices: Matrices) -> bool:
+    """Whether one call of generated code is faster than some matrix products."""
+    return program.plan.exact and cpu_computes(x) and cpu_backend().beats_products(x, matrices)
 
 
 def check_backend(backend: Backend, x: Tensor, *, lists: bool = False) -> None:

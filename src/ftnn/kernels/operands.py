@@ -74,6 +74,8 @@ class Kept:
     tensors: Sequence[Tensor] = ()
     notes: Any = None
     """Whatever else the backend needs to read them."""
+    finite: bool = False
+    """Set by the backward pass if it knows that all gradients are finite."""
 
 
 def check_transfer(

@@ -1,4 +1,5 @@
-"""The backend of generated CPU kernels: chooses those that skip zeros, those that do not, or those for lists.
+"""The backend of generated CPU kernels: chooses those that skip zeros, those that do not, or those for lists
+or small layers.
 
 Every output is one sum over the inputs in order, and every gradient one sum over the samples in order,
 however work is divided: results do not depend on the number of threads.
@@ -15,7 +16,7 @@ from torch import Tensor
 from ftnn.formula._derive import lower
 from ftnn.formula._expr import INPUT, Expr, postorder
 from ftnn.kernels.codegen.rewriting import kernel_form, sides
-from ftnn.kernels.cpu import dense, partial, skipping
+from ftnn.kernels.cpu import dense, partial, skipping, small
 from ftnn.kernels.cpu.compiler import host_of
 from ftnn.kernels.cpu.tiling import Backward, columns
 from ftnn.kernels.eager.gemm import moderate
@@ -38,30 +39,33 @@ def _has_many_zeros(x: Tensor) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _reordered(program: Program) -> tuple[tuple[Expr, ...], int]:
-    """The factors that kernels multiply in another order than written, and the most that one product has.
+def _reordered(program: Program) -> tuple[tuple[Expr, ...], ...]:
+    """The factors of each product that kernels multiply in another order than written.
 
     Each depends on x alone or on matrices alone.
     """
-    reordered: dict[Expr, None] = {}
-    degree = 0
+    reordered: list[tuple[Expr, ...]] = []
     for part in postorder(lower(kernel_form(program), "llvm")):
         by = sides(part)
         alone = by["matrices"] + by["input"]
-        if len(alone) + len(by["both"]) > 2:
-            reordered |= dict.fromkeys(alone)
-            degree = max(degree, len(alone))
-    return tuple(reordered), degree
+        if alone and len(alone) + len(by["both"]) > 2:
+            reordered.append(tuple(alone))
+    return tuple(reordered)
 
 
 def computes_as_written(program: Program, *, slopes: bool = False) -> bool:
     """Whether kernels multiply in the formula's order. Slopes never do: some factors come after the sums."""
-    return not slopes and not _reordered(program)[0]
+    return not slopes and not _reordered(program)
 
 
 def in_range(program: Program, x: Tensor, matrices: Matrices) -> bool:
     """Whether the factors are moderate enough for their order not to matter."""
-    return moderate(program, *_reordered(program), x, matrices)
+    return moderate(program, _reordered(program), x, matrices)
+
+
+def beats_products(x: Tensor, matrices: Matrices) -> bool:
+    """Whether a layer is so small that one call is faster than some matrix products."""
+    return small.suits(host_of(x), x, matrices, small.MOST_SEPARABLE)
 
 
 def transfer(
@@ -74,6 +78,9 @@ def transfer(
     out = x.new_empty(len(x), matrices[0].shape[1])
     if not out.numel() or not x.numel():
         return out.zero_()
+    if small.suits(target, x, matrices):
+        small.forward(program, x, matrices, out)
+        return out
     parts = columns(matrices, target)
     listed = None if kept is None or x.numel() > KEPT else skipping.Listed(zeros=x.requires_grad)
     skipped = _has_many_zeros(x) and skipping.forward(program, target, x, parts, out, listed)
@@ -107,15 +114,36 @@ def transfer_backward(
     """The gradients by each of `names`: x first, then parameters in order."""
     if lists is not None:
         return partial.transfer_backward(program, grad, x, matrices, names, lists)
-    target, matrices, grad = host_of(x), [m.contiguous() for m in matrices], grad.contiguous()
-    out, width = matrices[0].shape[1], target.lanes
+    matrices, grad = [m.contiguous() for m in matrices], grad.contiguous()
     by_x, by_parameters = INPUT in names, any(name != INPUT for name in names)
-    is_empty = not x.numel() or not out
+    is_empty = not x.numel() or not matrices[0].shape[1]
     new = torch.zeros_like if is_empty else torch.empty_like  # kernels fill the whole array
     gradients = [new(matrices[0]) for _ in program.parameters] if by_parameters else []
     down = new(x, memory_format=torch.contiguous_format) if by_x else None
+    if small.suits(host_of(x), x, matrices):
+        finite = small.backward(program, x, matrices, grad, gradients, down)
+        if kept is not None:
+            kept.finite = finite
+    elif not is_empty:
+        _large_backward(program, grad, x, matrices, gradients, down, kept)
+    results = {} if down is None else {INPUT: down}
+    results |= dict(zip(program.parameters, gradients, strict=False))
+    return [results[name] for name in (INPUT, *program.parameters) if name in names]
+
+
+def _large_backward(
+    program: Program,
+    grad: Tensor,
+    x: Tensor,
+    matrices: Matrices,
+    gradients: list[Tensor],
+    down: Tensor | None,
+    kept: Kept | None,
+) -> None:
+    """Fill the gradients, vector by vector of outputs."""
+    target, out = host_of(x), matrices[0].shape[1]
     decision: _Decision | None = None if kept is None else kept.notes
-    skips, listed = not is_empty and (decision.skips if decision else _has_many_zeros(x)), None
+    skips, listed = decision.skips if decision else _has_many_zeros(x), None
     if kept is not None and kept.tensors and decision:
         listed = skipping.Listed.of(kept.tensors, len(x), target, zeros=decision.zeros)
 
@@ -123,12 +151,12 @@ def transfer_backward(
         if not skips or not skipping.backward(program, target, x, work, listed):
             dense.backward(program, target, x, work)
 
-    for n, part in enumerate([] if is_empty else columns(matrices, target)):
+    for n, part in enumerate(columns(matrices, target)):
         if part.whole:
             backward(Backward(part, grad, gradients, down))
             continue
-        errors = torch.nn.functional.pad(grad[:, out - part.outputs :], (0, width - part.outputs))
-        strips = [x.new_empty(len(matrices[0]), width) for _ in gradients]
+        errors = torch.nn.functional.pad(grad[:, out - part.outputs :], (0, target.lanes - part.outputs))
+        strips = [x.new_empty(len(matrices[0]), target.lanes) for _ in gradients]
         # The last outputs' error is added to that of the whole vectors.
         below = down if down is None or n == 0 else torch.empty_like(down)
         backward(Backward(part, errors, strips, below))
@@ -136,6 +164,3 @@ def transfer_backward(
             gradient[:, out - part.outputs :] = strip[:, : part.outputs]
         if down is not None and below is not None and below is not down:
             down += below
-    results = {} if down is None else {INPUT: down}
-    results |= dict(zip(program.parameters, gradients, strict=False))
-    return [results[name] for name in (INPUT, *program.parameters) if name in names]

@@ -5,6 +5,7 @@ Factors and their slopes are evaluated by generated elementwise code where there
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
@@ -155,36 +156,35 @@ def suits(program: Program, x: Tensor, matrices: Matrices) -> bool:
     plan = program.plan
     if plan.kind != "gemm" or plan.exact:
         return plan.kind == "gemm"
-    return moderate(program, plan.factors, plan.degree, x, matrices) and moderate(
-        program, plan.exponentials, plan.degree, x, matrices, may_be_zero=False
-    )
+    return moderate(program, plan.products, x, matrices, never_zero=plan.exponentials)
 
 
 def moderate(
     program: Program,
-    factors: Sequence[Expr],
-    degree: int,
+    products: Sequence[Sequence[Expr]],
     x: Tensor,
     matrices: Matrices,
     *,
-    may_be_zero: bool = True,
+    never_zero: Sequence[Expr] = (),
 ) -> bool:
-    """Whether no product of `degree` of these factors overflows or underflows in any order.
+    """Whether no product of these factors overflows or underflows in any order.
 
-    Each factor depends on x alone or on matrices alone.
+    Each factor depends on x alone or on matrices alone. A 0 is harmless, except in `never_zero`.
     """
-    if not factors or not x.numel() or not matrices[0].numel():
+    if not products or not x.numel() or not matrices[0].numel():
         return True
-    smallest = torch.finfo(x.dtype).tiny ** (0.9 / degree)
+    most = torch.finfo(x.dtype).tiny ** -0.9
     values = {INPUT: x, **dict(zip(program.matrices, matrices, strict=True))}
-    for factor in factors:
+    extremes: dict[Expr, float] = {}
+    for factor in dict.fromkeys(factor for product in products for factor in product):
         size = evaluate((factor,), values)[0].abs()
         low, high = map(float, size.aminmax())
-        if may_be_zero and low == 0:
+        if low == 0 and factor not in never_zero:
             low = float(torch.where(size == 0, 1.0, size).amin())
-        if not (smallest <= low and high <= 1 / smallest):  # also if NaN
+        if not (low > 0 and high < math.inf):  # also if NaN
             return False
-    return True
+        extremes[factor] = max(1 / low, high, 1)
+    return all(math.prod(extremes[factor] for factor in product) <= most for product in products)
 
 
 def computes_as_written(program: Program, *, slopes: bool = False) -> bool:

@@ -135,28 +135,61 @@ class TransposeArgs(Args):
 def transpose(target: Target) -> str:
     """target[row, column] = source[row, column] for any strides of the source; usually a transposition."""
     k = Kernel("transpose", target, TransposeArgs)
-    b, A = k.builder, TransposeArgs.places()
+    A = TransposeArgs.places()
     columns, width = k.number(A.columns), k.number(A.width)
     source, by_row, by_column = k.pointer(A.source), k.number(A.source_by_row), k.number(A.source_by_column)
     result, target_by_row = k.pointer(A.target), k.number(A.target_by_row)
+    transposed(
+        k,
+        rows=k.number(A.rows),
+        columns=columns,
+        width=width,
+        source=source,
+        source_by_row=by_row,
+        source_by_column=by_column,
+        target=result,
+        target_by_row=target_by_row,
+    )
+    return k.finish()
+
+
+def transposed(
+    k: Kernel,
+    *,
+    rows: ir.Value,
+    columns: ir.Value,
+    width: ir.Value,
+    source: ir.Value,
+    source_by_row: ir.Value,
+    source_by_column: ir.Value,
+    target: ir.Value,
+    target_by_row: ir.Value,
+    repeats: bool = False,
+) -> None:
+    """Emit `transpose` as part of a kernel. The rest is padded with zeros, or it repeats the last column."""
+    b = k.builder
 
     def each_row(row: ir.Value, _: list[ir.Value]) -> None:
-        here, there = k.times(row, by_row), k.times(row, target_by_row)
+        here, there = k.times(row, source_by_row), k.times(row, target_by_row)
 
         def place(column: ir.Value) -> ir.Value:
-            return k.at(result, k.v.scalar, k.plus(there, column))
+            return k.at(target, k.v.scalar, k.plus(there, column))
+
+        def value(column: ir.Value) -> ir.Value:
+            return k.scalar(source, k.plus(here, k.times(column, source_by_column)))
 
         def copy(column: ir.Value, _: list[ir.Value]) -> None:
-            b.store(k.scalar(source, k.plus(here, k.times(column, by_column))), place(column))
-
-        def clear(column: ir.Value, _: list[ir.Value]) -> None:
-            b.store(ir.Constant(k.v.scalar, 0.0), place(column))
+            b.store(value(column), place(column))
 
         loop(k.v, columns, copy)
-        loop(k.v, width, clear, start=columns)
+        last = value(b.sub(columns, ir.Constant(I64, 1))) if repeats else ir.Constant(k.v.scalar, 0.0)
 
-    loop(k.v, k.number(A.rows), each_row)
-    return k.finish()
+        def pad(column: ir.Value, _: list[ir.Value]) -> None:
+            b.store(last, place(column))
+
+        loop(k.v, width, pad, start=columns)
+
+    loop(k.v, rows, each_row)
 
 
 class TotalArgs(Args):

@@ -181,7 +181,7 @@ def dense_backward(program: Program, target: Target, *, by_x: bool, by_parameter
     down = slopes.pop() if by_x else ZERO
     # A factor of matrices alone is applied after the sum over the samples.
     outer, inner = map(list, zip(*map(split_product, slopes), strict=True)) if slopes else ([], [])
-    parts = [*map(_with_error, inner), _with_error(down)]
+    parts = [*map(with_error, inner), with_error(down)]
     stride = k.number(A.stride)
     tile = _Tile(k, k.pointer(A.x), stride, k.number(A.samples), parts)
     vectors, first, row_length = k.number(A.vectors), k.number(A.first), k.number(A.row_length)
@@ -240,7 +240,7 @@ def dense_backward(program: Program, target: Target, *, by_x: bool, by_parameter
     return k.finish()
 
 
-def _with_error(slope: Expr) -> Expr:
+def with_error(slope: Expr) -> Expr:
     """slope·∂, with the factors of both x and matrices multiplied first, because slopes share them."""
     by = sides(slope)
     shared = times(product(by["both"]), ERROR)

@@ -34,6 +34,10 @@ class Kernel:
         """The argument at a place, as a number."""
         return self._argument(place, I64)
 
+    def set_number(self, place: int, value: ir.Value) -> None:
+        """Overwrite the argument at a place, for the caller to read."""
+        self.builder.store(value, self.at(self._args, I64, place))
+
     def pointer(self, place: int) -> ir.Value:
         return self._argument(place, POINTER)
 
