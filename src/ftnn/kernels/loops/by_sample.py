@@ -24,8 +24,8 @@ from ftnn.kernels.program import Program
 
 GROUP = 8
 """The vectors of outputs whose sums are in registers at the same time."""
-COPIED = 512
-"""The vectors of matrices that are copied at once: at most 32 KiB."""
+COPIED = 256
+"""The vectors of matrices that are copied at once: at most 16 KiB, as threads may share a cache."""
 CHEAP = 8
 """The most operations per connection and sample."""
 _SIMPLE = (
