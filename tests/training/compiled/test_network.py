@@ -25,6 +25,7 @@ from ftnn.nn._activations import activation_formula
 from ftnn.training._losses import loss_formula
 from ftnn.training._rules import RULES, CompiledRule
 from ftnn.training.compiled import network as compiled_network
+from ftnn.training.compiled import step
 from ftnn.training.compiled.buffers import LINEAR, Samples, Shape, Targets
 from ftnn.training.compiled.network import SGD, CompiledNetwork
 
@@ -585,3 +586,22 @@ def test_threads_do_not_change_a_bit(formula: str, activation: str, batch_size: 
         results.append([done.losses, network.predict(samples), *trained(network)])
     for others in results[1:]:
         assert all(np.array_equal(one, other) for one, other in zip(results[0], others, strict=True))
+
+
+@pytest.mark.parametrize("batch_size", [16, 300])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_adding_up_sample_by_sample_does_not_change_a_bit(
+    activation: str, batch_size: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Large layers of cheap functions do, so that their sums stay in registers."""
+    oracle = Oracle(functions("F03", "F07"), (70, 150, 33, 3), activation, "softmax")
+    data = Data(700, 70, 3, 0.3)
+    results: list[list[Array]] = []
+    for cache in (0, 2**40):
+        monkeypatch.setattr(step, "CACHE", cache)
+        network = oracle.network(batch_size, "float32", threads=2)
+        assert [work.lists is not None for work in network._work] == [cache == 0] * 3
+        samples, expected = Samples.of(data.x, "float32"), data.expected("softmax", "float32")
+        done = network.train(samples, expected, data.order, rate=0.01)
+        results.append([done.losses, network.predict(samples), *trained(network)])
+    assert all(np.array_equal(one, other) for one, other in zip(*results, strict=True))

@@ -61,6 +61,12 @@ class Kernel:
     def store(self, value: ir.Value, base: ir.Value, index: ir.Value) -> None:
         self.builder.store(value, self.at(base, self.v.scalar, index), align=self.v.bits // 8)
 
+    def prefetch(self, base: ir.Value, index: ir.Value) -> None:
+        """Fetch the cache line of an element that is read soon. It need not exist."""
+        fetch = self.v.external("llvm.prefetch.p0", ir.VoidType(), POINTER, I32, I32, I32)
+        read, all_levels, data = (ir.Constant(I32, n) for n in (0, 3, 1))
+        self.builder.call(fetch, [self.at(base, self.v.scalar, index), read, all_levels, data])
+
     def scalar(self, base: ir.Value, index: ir.Value) -> ir.Value:
         return self.builder.load(self.at(base, self.v.scalar, index), typ=self.v.scalar)
 

@@ -144,6 +144,10 @@ def backward(
                 for values in matrices
             ]
             errors = [k.times(vec, per_vector) for vec in group]
+            if tile > TILE:  # enough work for a row to arrive in time
+                for place in places:
+                    for table in (*tables, *gradients) if update else tables:
+                        k.prefetch(table, k.plus(place, row_length))
 
             def each_sample(s: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
                 offset, cell = k.times(lists.sample(s), lanes), k.times(s, lanes)

@@ -219,14 +219,26 @@ class Layer:
                 yield f" scale {state}", array
 
 
+class ListsBySample:
+    """The nonzero inputs of each sample, for spans of inputs (see `by_sample.py`)."""
+
+    def __init__(self, inputs: int, stride: int, span: int, dtype: DType):
+        self.span, spans = span, -(-inputs // span)
+        self.sizes = aligned_zeros((spans, stride), np.int32)
+        self.columns = aligned_zeros((spans, stride, span), np.int32)
+        self.values = aligned_zeros((spans, stride, span), dtype)
+
+
 class Workspace:
     """One layer's arrays for the forward and backward passes of a tile of samples."""
 
-    def __init__(self, layer: Layer, stride: int):
+    def __init__(self, layer: Layer, stride: int, span: int | None = None):
         shape, target = layer.shape, layer.target
         dtype, inputs, width = target.dtype, shape.inputs, layer.width
         self.counts, self.indices = aligned_zeros(inputs, np.int32), aligned_zeros((inputs, stride), np.int32)
         self.values = aligned_zeros((inputs, stride), dtype)
+        self.lists = None if span is None else ListsBySample(inputs, stride, span, dtype)
+        """Only if sums are added up sample by sample."""
         self.rows, self.slopes = (aligned_zeros((stride, width), dtype) for _ in range(2))
         self.g = aligned_zeros((target.vectors(width), stride, target.lanes), dtype)
         self.sums = aligned_zeros(self.g.shape, dtype)

@@ -24,7 +24,7 @@ from ftnn.formula._expr import INPUT, ZERO, symbol
 from ftnn.kernels.codegen.rewriting import at_zero, kernel_form
 from ftnn.kernels.codegen.target import DType
 from ftnn.kernels.cpu.compiler import host, kernel
-from ftnn.kernels.loops import activations, losses, normalisation, steps, updates
+from ftnn.kernels.loops import activations, by_sample, losses, normalisation, steps, updates
 from ftnn.kernels.loops.copies import CollectArgs, collect
 from ftnn.kernels.loops.skipping_backward import BackwardArgs, backward, slopes_of
 from ftnn.kernels.loops.skipping_forward import ForwardArgs, forward
@@ -34,6 +34,7 @@ from ftnn.training._rules import CompiledRule
 from ftnn.training.compiled.buffers import (
     Array,
     Layer,
+    ListsBySample,
     Samples,
     Shape,
     Targets,
@@ -47,6 +48,8 @@ TILE = 256
 """The most samples that are processed at once."""
 MOST_STEPS, MOST_SAMPLES = 4096, 2**20
 """The most steps, and samples, in one call of compiled code."""
+CACHE = 2**15
+"""The bytes of sums that stay in the first-level cache."""
 WORTH_A_THREAD = 4_000_000
 """The number of connections times samples in a step that makes another thread worthwhile."""
 
@@ -86,7 +89,7 @@ class TrainingStep:
         self._accumulates = batch_size > self._tile or clip_norm is not None
         self._update = None if self._accumulates else rule.update
         self.layers = [Layer(shape, dtype, rule.states, gradients=self._accumulates) for shape in shapes]
-        self._work = [Workspace(layer, self._stride) for layer in self.layers]
+        self._work = [Workspace(layer, self._stride, self._span(layer)) for layer in self.layers]
         connections = sum(shape.inputs * shape.outputs for shape in shapes)
         self._threads = threads or max(
             1, min(torch.get_num_threads(), connections * batch_size // WORTH_A_THREAD)
@@ -106,6 +109,11 @@ class TrainingStep:
         self._is_output[:outputs] = 1
         self._clip_norm = None if clip_norm is None else np.array([clip_norm], np.float64)
         self._calls: dict[tuple[Any, ...], tuple[Calls, tuple[Any, ...]]] = {}
+
+    def _span(self, layer: Layer) -> int | None:
+        """How many inputs to sum up at once, sample by sample; None: input by input, in the cache."""
+        program, size = layer.shape.program, self._stride * layer.width * self._target.size
+        return by_sample.span(program) if size > CACHE and by_sample.suits(program) else None
 
     def _list(self, samples: Samples, batch: int, targets: Targets, count: int = 1) -> Calls:
         """`count` training steps with mini-batches of `batch` samples."""
@@ -252,6 +260,9 @@ class TrainingStep:
                 for first, vectors in self._blocks(self._target.vectors(layer.width))
             ]  # fmt: skip
 
+        if work.lists is not None:
+            self._sum_by_sample(calls, n, tile, work.lists)
+            return
         if at_zero(kernel_form(program)) is ZERO:
             calls.split(code, args(0))
             return
@@ -264,6 +275,30 @@ class TrainingStep:
             )  # fmt: skip
             calls.call(kernel(steps.list_zeros, self._target), zeros, address(mode, M.explicit))
         calls.split(code, args(1), address(mode, M.explicit))
+
+    def _sum_by_sample(self, calls: Calls, n: int, tile: Tile, lists: ListsBySample) -> None:
+        """The same sums, for many samples and outputs of a cheap function."""
+        layer, work, lanes = self.layers[n], self._work[n], self._target.lanes
+        inputs, spans = layer.shape.inputs, range(len(lists.sizes))
+        regrouped = [
+            by_sample.RegroupArgs(
+                **self._lists(n, each * lists.span), inputs=min(lists.span, inputs - each * lists.span),
+                samples=tile.samples, sizes=address(lists.sizes, each), columns=address(lists.columns, each),
+                row_values=address(lists.values, each),
+            )
+            for each in spans
+        ]  # fmt: skip
+        calls.split(kernel(by_sample.regroup, self._target, lists.span), regrouped)
+        parts = [
+            by_sample.BySampleArgs(
+                inputs=inputs, vectors=vectors, samples=tile.samples, stride=self._stride,
+                sizes=address(lists.sizes), columns=address(lists.columns), row_values=address(lists.values),
+                matrices=calls.table([m[:, first * lanes :] for m in layer.matrices]),
+                row_length=layer.width, out=address(work.rows, 0, first * lanes), out_row_length=layer.width,
+            )
+            for first, vectors in self._blocks(self._target.vectors(layer.width))
+        ]  # fmt: skip
+        calls.split(kernel(by_sample.forward_by_sample, layer.shape.program, self._target), parts)
 
     def _normalise(self, calls: Calls, n: int, tile: Tile) -> None:
         layer, work, lanes = self.layers[n], self._work[n], self._target.lanes
