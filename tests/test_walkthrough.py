@@ -55,3 +55,11 @@ def test_a_difference_of_more_than_two_standard_errors_is_marked(script: ModuleT
     row = compared("what", {"ftnn": [90.0, 91.0, 92.0], "A": [80.0, 80.0, 80.0], "B": [93.0, 94.5, 94.5]})
     assert (row.ftnn, row.others, row.difference) == ("91.0", "A 80.0, B 94.0", "-3.0 ± 0.3 !")
     assert compared("what", {"ftnn": [1.0, 2.0], "A": [1.0, 1.0]}).difference == "+0.5 ± 0.5"
+
+
+def test_new_rows_replace_those_of_the_same_task(script: ModuleType):
+    page = "text\n\n| task |\n|---|---|---|---|---|\n| 1 | a |\n| 2 | b |\n| 2 | c |\n| 10 | d |\n\nmore\n"
+    rows = ["| task |", script.RULE, "| 2 | e |", "| 3 | f |"]
+    expected = page.replace("| 2 | b |\n| 2 | c |", "| 2 | e |\n| 3 | f |")
+    assert script.merged(page, rows) == expected
+    assert script.merged(page, []) == page

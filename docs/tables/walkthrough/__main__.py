@@ -3,22 +3,26 @@
     python docs/tables/walkthrough             all tasks
     python docs/tables/walkthrough 2 9         some of them
     python docs/tables/walkthrough --quick     everything small, to see that it works
+    python docs/tables/walkthrough --write     and put the rows into docs/walkthrough.md
 
 Builds a wheel of this checkout, installs it in a new environment (its dependencies come from the current
 one), and runs each task there. Prints Markdown. A task is a function that yields rows.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
+PAGE = ROOT / "docs" / "walkthrough.md"
+RULE = "|---|---|---|---|---|"
 
 
 def in_fresh_environment(arguments: list[str]) -> int:
@@ -45,7 +49,32 @@ def in_fresh_environment(arguments: list[str]) -> int:
         Path(purelib, "dependencies.pth").write_text(sysconfig.get_path("purelib"), "utf-8")
         shutil.copytree(HERE, Path(folder, "walkthrough"))
         command = [python, Path(folder, "walkthrough"), "--here", *arguments]
-        return subprocess.run(command, cwd=folder, env=environment).returncode
+        with subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
+        ) as task:
+            rows: list[str] = []
+            for line in task.stdout or ():
+                print(line, end="", flush=True)
+                rows.append(line.rstrip())
+    if "--write" in arguments and task.returncode == 0:
+        PAGE.write_text(merged(PAGE.read_text("utf-8"), rows), "utf-8")
+    return task.returncode
+
+
+def merged(page: str, rows: Iterable[str]) -> str:
+    """A page with the rows of some tasks instead of its own; the rows of other tasks stay."""
+    lines = page.splitlines()
+    old = [line for line in lines if _task(line)]
+    new = [row for row in rows if _task(row)]
+    kept = [row for row in old if _task(row) not in map(_task, new)]
+    start = lines.index(RULE) + 1
+    return "\n".join([*lines[:start], *sorted([*kept, *new], key=_task), *lines[start + len(old) :], ""])
+
+
+def _task(line: str) -> int:
+    """The number of the task of a row; 0 if the line is no row."""
+    found = re.match(r"\| (\d+) \|", line)
+    return int(found[1]) if found else 0
 
 
 def tasks() -> dict[str, Callable[..., Iterator[object]]]:
@@ -76,7 +105,7 @@ def main(arguments: list[str]) -> int:
 
     assert Path(ftnn.__file__).is_relative_to(sys.prefix)  # the wheel, not the source tree
     effort = Effort(splits=2, seeds=2, share=0.02) if "--quick" in arguments else Effort()
-    print("| task | | ftnn | others | ftnn against the best of them |\n|---|---|---|---|---|")
+    print(f"| task | | ftnn | others | ftnn against the best of them |\n{RULE}")
     chosen = [name for name in arguments if not name.startswith("--")]
     for name, task in tasks().items():
         if not chosen or name in chosen:
