@@ -179,6 +179,7 @@ def test_only_the_most_common_categories_become_inputs(tmp_path: Path) -> None:
     ("rows", "expected"),
     [
         (["1,0.5", "x,1.5", "3,2.5"], "column 'a', row 2 has 'x', which is not a number, unlike '1' and 1"),
+        (["1,0.5", "x,1.5", ",2.5"], "column 'a', row 2 has 'x', which is not a number, unlike '1'; "),
         (["1,0.5", "inf,1.5", "3,2.5"], "column 'a', row 2 is inf, but must be a finite number"),
         ([",0.5", ",1.5", ",2.5"], "column 'a' is empty in all training rows; leave it out with --drop a"),
         (["NA,0.5", "-,1.5", ",2.5"], "column 'a' is empty in all training rows; leave it out with --drop a"),
@@ -194,6 +195,14 @@ def test_columns_that_are_neither_numbers_nor_categories_are_refused(
     assert expected in message
     assert "--drop a" in message
     assert run("train", "--data", path, "--target", "y", "--drop", "a", *QUICK).exit_code == 0
+
+
+def test_a_table_in_another_encoding_is_refused_with_advice(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("town,y\nTromsø,1.5\nOslo,2.5\n", "latin-1")
+    message = refused("--data", path, "--target", "y")
+    assert "it is not UTF-8" in message
+    assert "save it as CSV in UTF-8" in message
 
 
 def test_a_column_that_counts_the_rows_is_pointed_out(tmp_path: Path) -> None:

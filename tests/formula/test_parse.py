@@ -223,10 +223,16 @@ def test_the_error_for_an_unknown_function_lists_all_functions_unless_one_is_clo
         ("pow(x, p)", "write x**p"),
         ("p*clip(x, -1, 1)", "write max(low, min(high, x))"),
         ("swish(foo(p*x))", "write a*logistic(a)"),
+        ("p*arcsinh(q*x)", "write sign(q*x)*log(abs(q*x) + sqrt((q*x)**2 + 1))"),
     ],
 )
 def test_functions_known_elsewhere_are_recognised(text: str, suggestion: str):
     assert str(refused(text)).split("\n")[0].endswith(f" is not a function; {suggestion}")
+
+
+@pytest.mark.parametrize("name", ["arctan", "atan", "asin", "arccos", "atan2"])
+def test_no_inverse_is_taken_for_the_function_itself(name: str):
+    assert str(refused(f"p*{name}(x)")).split("\n")[0] == f"{name} is not a function"
 
 
 def test_every_suggestion_is_a_formula_of_the_function_that_torch_or_numpy_has():
@@ -241,6 +247,7 @@ def test_every_suggestion_is_a_formula_of_the_function_that_torch_or_numpy_has()
         **{name: getattr(torch.nn.functional, name) for name in ("silu", "softsign", "tanhshrink")},
         "logsigmoid": torch.nn.functional.logsigmoid,
         "leakyrelu": torch.nn.functional.leaky_relu,
+        **{name: getattr(torch, name) for name in ("arccosh", "arcsinh", "arctanh")},
         **{name: getattr(torch, name) for name in ("erfc", "exp2", "expm1", "sigmoid", "square", "sgn")},
     }.items():
         expected = known(x).numpy()
@@ -254,6 +261,13 @@ def test_a_formula_of_several_inputs_is_told_that_a_connection_sees_one():
         assert f"; {inputs} would be trainable parameters" in caught.value.message
     with pytest.raises(FormulaError, match="does not use x, the connection's input"):
         Function("p*q")
+
+
+@pytest.mark.parametrize("text", ["F12", " F12 where q in [-3, 3]", "memory"])
+def test_a_name_of_the_catalogue_is_no_formula_and_the_error_says_where_it_is(text: str):
+    name = text.split()[0]
+    with pytest.raises(FormulaError, match=rf'does not use x.*: ftnn\.catalogue\["{name}"\]'):
+        Function(text)
 
 
 def test_an_unclosed_parenthesis_is_reported_without_the_list():

@@ -1,5 +1,6 @@
 """After a failed fit, the advice names the real cause."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,22 @@ def test_a_function_that_leaves_its_domain_is_named_with_an_example():
     )
     assert "is NaN for " in history.advice
     assert "% of connections and inputs, as at x = -" in history.advice
+
+
+@pytest.mark.parametrize("first", [-1, 1])
+def test_the_share_is_that_of_all_samples_however_they_are_sorted(first: int):
+    x = first * np.linspace(-3, 3, 1000)[:, None]
+    advice = failed("p*log(q*x) where p in [-1, 1] and q in [1, 2]", x, x[:, 0] ** 2).advice or ""
+    found = re.search(r"p\*log\(q\*x\) is NaN for (\d+)% of connections and inputs, as at x = -", advice)
+    assert found is not None, advice
+    assert 40 <= int(found[1]) <= 60
+
+
+def test_a_rare_sample_outside_the_domain_is_found():
+    x = np.ones((3000, 1))
+    x[2500] = -2.0
+    advice = failed("p*sqrt(q*x) where p in [-1, 1] and q in [1, 2]", x, x[:, 0]).advice or ""
+    assert "p*sqrt(q*x) is NaN for less than 1% of connections and inputs, as at x = -2, " in advice
 
 
 def test_a_function_that_overflows_is_named_with_an_example():

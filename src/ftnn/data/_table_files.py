@@ -75,7 +75,9 @@ def _read_csv(path: Path, how: CsvFormat) -> list[Column]:
             rows = [row for row in csv.reader(file, delimiter=separator, strict=True) if row]
     except FileNotFoundError:
         raise DataError(f"there is no file {path}") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        raise DataError(f"cannot read {path}: it is not UTF-8 ({error}); save it as CSV in UTF-8") from error
+    except (OSError, csv.Error) as error:
         raise DataError(f"cannot read {path} as a CSV file: {error}") from error
     if len(rows) < 2:
         raise DataError(

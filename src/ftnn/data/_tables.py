@@ -160,8 +160,8 @@ def are_categories(column: Column, hint: str) -> bool:
     numbers = [cell for cell in column.cells if _is_number(cell)]
     if texts and len(numbers) >= len(texts):
         raise DataError(
-            f"{column.place(texts[0])} {_not_a_number(column.cells[texts[0]])}, unlike {_quoted(numbers[0])} "
-            f"and {len(numbers) - 1} others; {hint}"
+            f"{column.place(texts[0])} {_not_a_number(column.cells[texts[0]])}, unlike {_quoted(numbers[0])}"
+            f"{f' and {len(numbers) - 1} more' if len(numbers) > 1 else ''}; {hint}"
         )
     return bool(texts)
 

@@ -323,5 +323,5 @@ class Estimator(BaseEstimator):
         return require_finite(
             torch.cat(pieces),
             f"this {type(self).__name__}",
-            lambda row: cause_in(self.network_, x[row : row + 1]),
+            lambda: cause_in(self.network_, x),
         )

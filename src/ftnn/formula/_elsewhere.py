@@ -5,10 +5,16 @@ from __future__ import annotations
 import re
 
 ELSEWHERE = {
+    "acosh": "log(a + sqrt(a**2 - 1))",
+    "arccosh": "log(a + sqrt(a**2 - 1))",
+    "arcsinh": "sign(a)*log(abs(a) + sqrt(a**2 + 1))",
+    "arctanh": "log((1 + a)/(1 - a))/2",
+    "asinh": "sign(a)*log(abs(a) + sqrt(a**2 + 1))",
+    "atanh": "log((1 + a)/(1 - a))/2",
+    "cbrt": "sign(a)*abs(a)**(1/3)",
     "celu": "where(a > 0, a, exp(a) - 1)",
     "clamp": "max(low, min(high, a))",
     "clip": "max(low, min(high, a))",
-    "cbrt": "sign(a)*abs(a)**(1/3)",
     "elu": "where(a > 0, a, exp(a) - 1)",
     "erfc": "1 - erf(a)",
     "exp2": "2**a",
@@ -54,6 +60,11 @@ ELSEWHERE = {
 def elsewhere(name: str) -> str | None:
     """The formula in `a` and `b` of a function that is known elsewhere; None if it is unknown."""
     return ELSEWHERE.get(name.lower().replace("_", ""))
+
+
+def has_no_formula(name: str) -> bool:
+    """Whether it is an inverse of a sine, cosine or tangent, which is not to be mistaken for these."""
+    return re.fullmatch(r"a(rc)?(sin|cos|tan|cot|sec|csc)2?", name.lower()) is not None
 
 
 def renamed(formula: str) -> str | None:

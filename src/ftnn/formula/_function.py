@@ -73,9 +73,9 @@ class Function:
         self._formula = formula.strip()
         self._written = expr
         self._choices = checked_constants(constants, formula, names(expr))
-        self._init = checked_ranges(init, formula, self.parameters)
         if INPUT not in names(expr):
             raise _without_input(formula, self.parameters)
+        self._init = checked_ranges(init, formula, self.parameters)
         if not self.parameters:
             hint = "every name except x, C, pi and constants is a parameter"
             raise error_in(formula, f"the formula has no parameter to train; {hint}")
@@ -259,9 +259,14 @@ class Function:
 
 
 def _without_input(formula: str, parameters: tuple[str, ...]) -> FormulaError:
+    from ftnn.formula._catalogue import catalogue
+
     inputs = [name for name in parameters if re.fullmatch(r"x_?\d+|X|y|z", name)]
     if not inputs:
-        return error_in(formula, "the formula does not use x, the connection's input")
+        message = "the formula does not use x, the connection's input"
+        if parameters == (formula.strip(),) and parameters[0] in catalogue:
+            message += f'; if you mean the function of that name: ftnn.catalogue["{parameters[0]}"]'
+        return error_in(formula, message)
     several = f"{', '.join(inputs[:-1])} and {inputs[-1]}" if len(inputs) > 1 else inputs[0]
     return error_in(
         formula,

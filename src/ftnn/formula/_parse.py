@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from functools import reduce
 
 from ftnn.errors import FormulaError
-from ftnn.formula._elsewhere import elsewhere, renamed
+from ftnn.formula._elsewhere import elsewhere, has_no_formula, renamed
 from ftnn.formula._expr import Call, Expr, Number, Symbol, bottom_up, call, number, symbol, tree_size
 from ftnn.formula._numbers import compute
 from ftnn.formula._ops import ARGUMENTS, FUNCTIONS, OPS
@@ -251,7 +251,7 @@ class _Reader:
         """The error for a call of an unknown function, with what to write instead if that can be guessed."""
         message = f"{node.id} is not a function"
         formula = elsewhere(node.id)
-        close = get_close_matches(node.id, FUNCTIONS, n=1)
+        close = [] if has_no_formula(node.id) else get_close_matches(node.id, FUNCTIONS, n=1)
         if known := (renamed(formula) if formula is not None else next(iter(close), None)):
             return self.error(node, f"{message}; did you mean {known}?")
         if formula is not None:

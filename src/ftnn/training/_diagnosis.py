@@ -18,20 +18,51 @@ from ftnn.nn._feed_forward import FeedForward
 from ftnn.training._problem import Array, Problem
 
 SAMPLES, VALUES = 200, 2**20
-"""Samples that are tried, and values of connections at once."""
+"""Samples that are tried, drawn from all or from those that fail, and values of connections at once."""
+PIECE = 4096
+"""Samples that go through a network at once."""
 SMALL, LARGE = 0.01, 20.0
 """Root mean squares of inputs and targets beyond which their scale is the likely cause."""
 
 
 def cause_in(net: nn.Module, x: Array) -> str | None:
     """What makes the outputs of `net` not finite for samples x, (samples, in); None if nothing does."""
-    for layer, inputs in _inputs_of_layers(net, torch.from_numpy(np.ascontiguousarray(x[:SAMPLES]))):
+    some = x[np.random.default_rng(0).permutation(len(x))[:SAMPLES]]  # the data may be sorted
+    found = _cause_in(net, some, 1.0)
+    if found is None and len(x) > SAMPLES:
+        bad = x[_fails(net, x)]
+        found = _cause_in(net, bad[:SAMPLES], len(bad) / len(x)) if len(bad) else None
+    return found
+
+
+def _cause_in(net: nn.Module, x: Array, share: float) -> str | None:
+    """The cause for these samples, which stand for this share of all."""
+    for layer, inputs in _inputs_of_layers(net, torch.from_numpy(np.ascontiguousarray(x))):
         if not bool(torch.isfinite(inputs).all()):
             return None  # what comes before it is the cause, and is no function
-        found = _not_finite(layer, inputs.double().cpu().numpy())
+        found = _not_finite(layer, inputs.double().cpu().numpy(), share)
         if found is not None:
             return found
     return None
+
+
+@torch.no_grad()
+def _fails(net: nn.Module, x: Array) -> Array:
+    """For which samples the outputs are not finite, (samples,)."""
+    first, was_training = next(net.parameters()), net.training
+    if any(isinstance(part, Memory) for part in net.modules()):
+        return np.zeros(len(x), bool)
+    try:
+        net.eval()
+        pieces = [
+            net(
+                torch.from_numpy(np.ascontiguousarray(x[start : start + PIECE])).to(first.device, first.dtype)
+            )
+            for start in range(0, len(x), PIECE)
+        ]
+    finally:
+        net.train(was_training)
+    return (~torch.cat(pieces).flatten(1).isfinite().all(1)).cpu().numpy()
 
 
 def scale_of(problem: Problem) -> str | None:
@@ -76,8 +107,8 @@ def _inputs_of_layers(net: nn.Module, x: Tensor) -> Iterator[tuple[FeedForward, 
     yield from seen
 
 
-def _not_finite(layer: FeedForward, x: Array) -> str | None:
-    """Which function of a layer is not finite at which of these inputs, in words."""
+def _not_finite(layer: FeedForward, x: Array, of_all: float) -> str | None:
+    """Which function of a layer is not finite at which of these inputs, a share of all, in words."""
     function, label = layer.function, "; ".join(name_of(kind) or kind.formula for kind in layer.kinds)
     largest = torch.finfo(layer._first.dtype).max
     names = (*function.parameters, *function.constants)
@@ -97,7 +128,12 @@ def _not_finite(layer: FeedForward, x: Array) -> str | None:
             if not outside.any():
                 remedy = "smaller inputs or initial ranges, or a formula that grows less"
                 return f"{remedy}: {label} is {sent[place]:.3g} at {example}"
-            share = max(float(outside.sum() / (~missing).sum()), 0.01)
+            tried = (~missing).sum() * (start / step + 1)  # no earlier sample fails
+            share = (
+                f"{percent:.0f}%"
+                if (percent := 100 * of_all * outside.sum() / tried) >= 1
+                else "less than 1%"
+            )
             remedy = "a formula that is defined for all inputs, or other initial ranges"
-            return f"{remedy}: {label} is NaN for {share:.0%} of connections and inputs, as at {example}"
+            return f"{remedy}: {label} is NaN for {share} of connections and inputs, as at {example}"
     return None

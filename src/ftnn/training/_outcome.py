@@ -72,16 +72,14 @@ def classes_of(outputs: Tensor) -> Tensor:
     return torch.where(outputs.isfinite().all(1), outputs.argmax(1), NO_CLASS)
 
 
-def require_finite(
-    outputs: Tensor, whose: str, cause: Callable[[int], str | None] = lambda _: None
-) -> Tensor:
+def require_finite(outputs: Tensor, whose: str, cause: Callable[[], str | None] = lambda: None) -> Tensor:
     """A network's outputs, (samples, out); raises `DataError` if any of them are not finite.
 
-    `cause` says what to try, from the first such row.
+    `cause` says what to try.
     """
     bad_rows = (~outputs.isfinite().all(1)).nonzero()[:, 0]
     if len(bad_rows):
-        found = cause(int(bad_rows[0]))
+        found = cause()
         raise DataError(
             f"{whose} gives outputs that are not finite for {len(bad_rows)} of {len(outputs)} rows "
             f"(the first is row {int(bad_rows[0])}, counted from 0), so it has no predictions for them"
