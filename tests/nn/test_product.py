@@ -154,7 +154,8 @@ def test_direct_training_and_levenberg_marquardt_learn_a_product():
 def test_jacobians_of_products_are_those_of_automatic_differentiation():
     net = nn.Sequential(layer(), nn.Tanh(), Transfer(4, 2, FORMULA, reduce="product", dtype=FLOAT64))
     form, x = VectorForm(net), samples()
-    outputs, jacobian = form.jacobian(form.theta(), x)
+    done = form.forward(form.theta(), x.T)
+    outputs, jacobian = done.outputs.T, form.jacobian(done).movedim(0, 2).movedim(1, 0)
     trained = dict(net.named_parameters())
     expected = torch.func.jacrev(lambda p: torch.func.functional_call(net, p, (x,)))(trained)  # pyright: ignore
     flat = torch.cat([expected[name].flatten(2) for name in trained], 2)

@@ -39,14 +39,15 @@ def check_reduce(reduce: str, kinds: tuple[Function, ...], backend: Backend) -> 
             )
 
 
-def products_of_others(factors: Tensor) -> Tensor:
-    """For each factor, (…, in, out), the product of all others of its unit.
+def products_of_others(factors: Tensor, dim: int = -2) -> Tensor:
+    """For each factor, the product of all others of its unit; they follow each other along `dim`.
 
     From the products before and after it, without division, so it is exact where factors are 0.
     """
-    ones = torch.ones_like(factors[..., :1, :])
-    before = torch.cat([ones, factors[..., :-1, :]], -2).cumprod(-2)
-    after = torch.cat([ones, factors[..., 1:, :].flip(-2)], -2).cumprod(-2).flip(-2)
+    count = factors.shape[dim]
+    ones = torch.ones_like(factors.narrow(dim, 0, min(count, 1)))
+    before = torch.cat([ones, factors.narrow(dim, 0, count - 1)], dim).cumprod(dim)
+    after = torch.cat([ones, factors.narrow(dim, 1, count - 1).flip(dim)], dim).cumprod(dim).flip(dim)
     return before * after
 
 
