@@ -53,6 +53,18 @@ class Part(Protocol):
 
 
 @dataclass(frozen=True)
+class _Kept:
+    """What a layer of functions keeps of a forward pass."""
+
+    slopes: Tensor
+    """(slopes, connections, samples)"""
+    sums: Tensor
+    """(out, samples)"""
+    factors: Tensor | None
+    """Those of product units, (in, out, samples)."""
+
+
+@dataclass(frozen=True)
 class _Functions:
     """`scale·(F ⊙ x) + b`, with the values of all connections, (connections, samples), in memory."""
 
@@ -65,6 +77,11 @@ class _Functions:
         program = program_of(*signature(self.layer.function))
         expressions = (program.expr, *(program.slopes[name] for name in self.slopes))
         return EachConnection(expressions, program.matrices, self._inputs)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is just one connection, as in a formula to be fitted to data."""
+        return len(self._inputs) == self.layer.out_features == 1 and self.layer.scale is None
 
     @cached_property
     def _constants(self) -> list[Tensor]:
@@ -82,10 +99,11 @@ class _Functions:
         """The output of each connection of a list; None if all exist."""
         return self.layer.outputs.long().cpu() if isinstance(self.layer, Partial) else None
 
-    def forward(self, values: Values, x: Tensor) -> tuple[Tensor, Any]:
+    def forward(self, values: Values, x: Tensor) -> tuple[Tensor, _Kept]:
         layer = self.layer
         parameters = [values[f"{self.prefix}theta.{name}"] for name in layer.function.parameters]
-        each, *slopes = self._each(x, [*parameters, *self._constants]).unbind(0)
+        computed = self._each(x, [*parameters, *self._constants])
+        each, slopes = computed[0], computed[1:]
         factors = None
         if layer.reduce == "product":
             factors = self._whole(each, 1.0)
@@ -98,7 +116,7 @@ class _Functions:
         out = sums if layer.scale is None else sums * values[f"{self.prefix}scale"][:, None]
         if layer.bias is not None:
             out = out + values[f"{self.prefix}bias"][:, None]
-        return out, (dict(zip(self.slopes, slopes, strict=True)), sums, factors)
+        return out, _Kept(slopes, sums, factors)
 
     def _whole(self, each: Tensor, missing: float) -> Tensor:
         """(connections, …) → (in, out, …)."""
@@ -111,22 +129,22 @@ class _Functions:
         """(in, out, …) → (connections, …)."""
         return whole.flatten(0, 1) if self._outputs is None else whole[self._inputs, self._outputs]
 
-    def backward(self, values: Values, kept: Any, error: Tensor, rows: Rows) -> Tensor | None:
-        slopes, sums, factors = kept
+    def backward(self, values: Values, kept: _Kept, error: Tensor, rows: Rows) -> Tensor | None:
         layer, prefix = self.layer, self.prefix
         if f"{prefix}bias" in rows:
             rows[f"{prefix}bias"].copy_(error)
         if layer.scale is not None:
             if f"{prefix}scale" in rows:
-                torch.mul(error, sums[:, None], out=rows[f"{prefix}scale"])
+                torch.mul(error, kept.sums[:, None], out=rows[f"{prefix}scale"])
             error = error * values[f"{prefix}scale"][:, None, None]
         # The slope of the outputs with respect to each connection, (connections, outputs, samples).
         if self._outputs is None:
             weights = error.expand(layer.in_features, *error.shape).flatten(0, 1)
         else:
             weights = error[self._outputs]
-        if factors is not None:
-            weights = weights * self._listed(products_of_others(factors, 0))[:, None]
+        if kept.factors is not None:
+            weights = weights * self._listed(products_of_others(kept.factors, 0))[:, None]
+        slopes = dict(zip(self.slopes, kept.slopes, strict=True))
         for name, slope in slopes.items():
             if name != INPUT:
                 torch.mul(weights, slope[:, None], out=rows[f"{prefix}theta.{name}"].view(weights.shape))
@@ -176,6 +194,7 @@ class Pass:
     """A forward pass, with what the Jacobian needs of it."""
 
     theta: Tensor
+    values: Values
     outputs: Tensor
     """(outputs, samples)"""
     kept: list[Any]
@@ -201,6 +220,10 @@ class VectorForm:
         self._parts: list[Part] = []
         for module in applied(net):
             self._parts += self._part(module, names.get(id(module), ""))
+        # The Jacobian of a single function is its slopes.
+        first = self._parts[0] if len(self._parts) == 1 else None
+        self._is_single = isinstance(first, _Functions) and first.is_single
+        self._is_single &= len(self.trained) == len(getattr(first, "slopes", ()))
 
     def _part(self, module: nn.Module, name: str) -> list[Part]:
         prefix = f"{name}." if name else ""
@@ -237,7 +260,7 @@ class VectorForm:
         for part in self._parts:
             x, own = part.forward(values, x)
             kept.append(own)
-        return Pass(theta, x, kept)
+        return Pass(theta, values, x, kept)
 
     def outputs(self, theta: Tensor, x: Tensor) -> Tensor:
         """(samples, in) → (samples, outputs)."""
@@ -246,7 +269,9 @@ class VectorForm:
     def jacobian(self, done: Pass) -> Tensor:
         """The Jacobian of the outputs of a pass, (size, outputs, samples)."""
         outputs, samples = done.outputs.shape
-        values, jacobian = self.values(done.theta), done.outputs.new_empty(self.size, outputs, samples)
+        if self._is_single:
+            return done.kept[0].slopes[:, None]
+        jacobian = done.outputs.new_empty(self.size, outputs, samples)
         blocks = torch.split_with_sizes(jacobian, self.sizes)
         rows = {
             name: block.view(*p.shape, outputs, samples)
@@ -254,7 +279,7 @@ class VectorForm:
         }
         error = torch.eye(outputs, dtype=jacobian.dtype)[:, :, None].expand(outputs, outputs, samples)
         for part, kept in zip(reversed(self._parts), reversed(done.kept), strict=True):
-            below = part.backward(values, kept, error, rows)
+            below = part.backward(done.values, kept, error, rows)
             if below is None:
                 break
             error = below
