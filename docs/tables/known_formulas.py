@@ -82,7 +82,8 @@ def ours(layer: ftnn.nn.Transfer, start: Mapping[str, float], x: Array, y: Array
     history = ftnn.training.fit(torch.nn.Sequential(layer), x[:, None], y[:, None], solver="lm", starts=1)
     assert history.covariance is not None
     values = [float(layer.matrix(name).detach()) for name in start]
-    return np.array(values), np.array([float(history.covariance.errors[f"0.theta.{n}"][0, 0]) for n in start])
+    errors = history.covariance.errors
+    return np.array(values), np.array([float(errors[f"0.theta.{name}"][0, 0]) for name in start])
 
 
 def scipys(function: Any, slopes: Any, start: Array, x: Array, y: Array) -> tuple[Array, Array]:

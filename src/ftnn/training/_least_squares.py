@@ -96,11 +96,13 @@ def step(objective: Objective, search: Search, bounds: Bounds | None = None) -> 
     metric = metric if free is None else metric[free]
     damping, growth = search.damping, search.growth
     for _ in range(MOST_TRIES):
-        delta = _solve(matrix, damping * metric, gradient)
-        if delta is not None:
+        weights = damping * metric
+        delta = _solve(matrix, weights, gradient)
+        # What the damped equations make of -gradient·δ - δᵀ·matrix·δ/2.
+        promised = math.nan if delta is None else 0.5 * float(delta @ (weights * delta - gradient))
+        if delta is not None and math.isfinite(promised):
             change = delta if free is None else torch.zeros_like(theta).masked_scatter_(free, delta)
             new = theta + change if bounds is None else bounds.clamp(theta + change)
-            promised = -float(gradient @ delta) - 0.5 * float(delta @ (matrix @ delta))
             if promised <= RELATIVE_LOSS * abs(system.loss) or _is_small(change, theta):
                 # Rounding would decide whether the loss falls.
                 loss = objective.loss(new)
@@ -138,8 +140,7 @@ def _solve(matrix: Tensor, damping: Tensor, gradient: Tensor) -> Tensor | None:
     factor, info = torch.linalg.cholesky_ex(damped)
     if int(info):
         return None
-    delta = torch.cholesky_solve(-gradient[:, None], factor)[:, 0]
-    return delta if bool(torch.isfinite(delta).all()) else None
+    return torch.cholesky_solve(-gradient[:, None], factor)[:, 0]
 
 
 def _is_small(change: Tensor, theta: Tensor) -> bool:

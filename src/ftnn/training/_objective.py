@@ -153,17 +153,15 @@ class NetworkObjective:
             return slope, jacobian, factor
         return slope * chunk.weights, jacobian, factor * chunk.weights.sqrt()
 
-    def factor(self, theta: Tensor) -> tuple[Tensor, float]:
-        """R, upper triangular, with RᵀR = Σ w·JᵀJ over all samples, and Σ w·residual²."""
-        triangle, total = theta.new_zeros(0, self.form.size), 0.0
+    def factor(self, theta: Tensor) -> Tensor:
+        """R, upper triangular, with RᵀR = Σ w·JᵀJ over all samples, by orthogonal transformations."""
+        triangle = theta.new_zeros(0, self.form.size)
         for chunk in self._chunks:
-            done, loss = self._pass(theta, chunk)
-            total += 2 * loss
-            jacobian = self.form.jacobian(done)
+            jacobian = self.form.jacobian(self._pass(theta, chunk)[0])
             if chunk.weights is not None:
                 jacobian = jacobian * chunk.weights.sqrt()
             triangle = torch.linalg.qr(torch.cat([triangle, jacobian.flatten(1).T]), mode="r").R
-        return triangle, total
+        return triangle
 
 
 def _chunk(problem: Problem, first: int, rows: int) -> _Chunk:
