@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ftnn.errors import FtnnError
 from ftnn.formula._derive import differentiate
 from ftnn.formula._names import OUTPUT, TARGET
 from ftnn.kernels import evaluate
@@ -184,6 +185,8 @@ class NetworkSlopes:
     def __init__(self, net: nn.Module, problem: Problem):
         self._net = copy.deepcopy(net).eval()
         self._parameters = [p for p in self._net.parameters() if p.requires_grad]
+        if not self._parameters:
+            raise FtnnError("all parameters are frozen, so there is nothing to train")
         self._problem = problem
         self._x = torch.from_numpy(problem.x).double()
         y = torch.from_numpy(problem.y)
