@@ -90,7 +90,8 @@ class FeedForward(Connections):
         self._draw_from(seed)
         if self.reduce == "product":
             parameters = {name: self.theta[name] for name in self.theta}
-            near_one(self.function, x, parameters, {name: self.constants[name] for name in self.constants})
+            constants = {name: self.constants[name] for name in self.constants}
+            near_one(self.function, self._inputs_of_connections(x), parameters, constants)
             self._drawn = self._fingerprint()
             return
         deviation = float(self(x).double().var(0, correction=0).mean().sqrt())
@@ -104,6 +105,10 @@ class FeedForward(Connections):
         if self.bias is not None:
             self.bias.copy_(-self(x).double().mean(0))
             self._drawn = self._fingerprint()
+
+    def _inputs_of_connections(self, x: Tensor) -> Tensor:
+        """The inputs, (samples, in), so that they broadcast with the layer's matrices."""
+        return x[:, :, None]
 
     def _draw_from(self, seed: int) -> None:
         self.reset_parameters(torch.Generator(self._first.device).manual_seed(seed))

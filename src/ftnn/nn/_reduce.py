@@ -80,10 +80,10 @@ def near_one(function: Function, x: Tensor, parameters: dict[str, Tensor], other
 
     **Arguments:**
 
-    - `x`: (samples, in).
-    - `parameters`, `others`: the trained matrices and the constants, (in, out) each.
+    - `x`: the inputs of the connections, (samples, in, 1) for matrices or (samples, connections) for lists.
+    - `parameters`, `others`: the trained ones and the constants, (in, out) or (connections,) each.
     """
-    inputs = x[:SAMPLES, :, None].double()
+    inputs = x[:SAMPLES].double()
     names, constants = list(parameters), {name: matrix.double() for name, matrix in others.items()}
     values = {name: parameters[name].detach().double().clone() for name in names}
     shape = (len(inputs), *next(iter(values.values())).shape)
@@ -104,9 +104,9 @@ def near_one(function: Function, x: Tensor, parameters: dict[str, Tensor], other
         )
         jacobian = torch.stack(
             [slope.expand(shape) for slope in slopes], -1
-        )  # (samples, in, out, parameters)
+        )  # (samples, …, parameters)
         gradient = (jacobian * (factors() - target)[..., None]).mean(0)
-        matrix = torch.einsum("sijk,sijl->ijkl", jacobian, jacobian) / len(inputs)
+        matrix = torch.einsum("s...k,s...l->...kl", jacobian, jacobian) / len(inputs)
         scale = matrix.diagonal(dim1=-2, dim2=-1)
         matrix = matrix + torch.diag_embed(damping[..., None] * scale + 1e-12)
         step, failed = torch.linalg.solve_ex(matrix, gradient[..., None])
