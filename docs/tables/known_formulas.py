@@ -58,7 +58,9 @@ def slopes_of_peak(t: Array, x: Array) -> Array:
     return np.stack([shape, slope, slope * z, x, np.ones_like(x)], 1)
 
 
-Known = tuple[Callable[[Array, Array], Array], Callable[[Array, Array], Array], Mapping[str, tuple[float, float]]]
+Known = tuple[
+    Callable[[Array, Array], Array], Callable[[Array, Array], Array], Mapping[str, tuple[float, float]]
+]
 FORMULAS: dict[str, Known] = {
     "p*exp(-q*x)*sin(w*x + r)": (
         damped,

@@ -45,7 +45,9 @@ def formula(x: Any, p: float, q: float) -> Any:
 def test_weighted_standard_errors_are_those_of_curve_fit():
     sigma = RANDOM.uniform(0.5, 2, len(X))
     _, history = fitted(sample_weight=1 / sigma**2)
-    _, covariance = scipy.optimize.curve_fit(formula, X[:, 0], Y[:, 0], (1, 1), sigma=sigma, ftol=1e-13, xtol=1e-13)
+    _, covariance = scipy.optimize.curve_fit(
+        formula, X[:, 0], Y[:, 0], (1, 1), sigma=sigma, ftol=1e-13, xtol=1e-13
+    )
     assert history.covariance is not None
     np.testing.assert_allclose(history.covariance.matrix, covariance, rtol=1e-5)
 

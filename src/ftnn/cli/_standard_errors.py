@@ -60,7 +60,12 @@ def show_standard_errors(found: dict[str, Any]) -> None:
 
 def _value(value: float, error: Any) -> str:
     """Rounded to the digits that the error leaves; six if there is none."""
-    if not isinstance(error, int | float) or not 0 < error < math.inf or not math.isfinite(value) or value == 0:
+    if (
+        not isinstance(error, int | float)
+        or not 0 < error < math.inf
+        or not math.isfinite(value)
+        or value == 0
+    ):
         return f"{value:.6g}"
     digits = math.floor(math.log10(abs(value))) - math.floor(math.log10(error)) + 2
     return f"{value:.{min(max(digits, 1), 15)}g}"

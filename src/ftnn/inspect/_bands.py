@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -14,11 +14,17 @@ from ftnn.inspect._layers import Array, ConnectionList
 from ftnn.kernels.eager.evaluation import evaluate
 from ftnn.nn._feed_forward import FeedForward
 
-if TYPE_CHECKING:
-    from ftnn.training import Covariance
-
 NORMAL_95 = 1.959964
 """95 % of a normal distribution are within this many standard deviations of its mean."""
+
+
+class Covariance(Protocol):
+    """What a band needs of `ftnn.training.Covariance`."""
+
+    @property
+    def matrix(self) -> Array: ...
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]: ...
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from ftnn.errors import FtnnError, ShapeError
 from ftnn.formula._expr import INPUT, Expr, folded, number, substitute
 from ftnn.formula._ranges import finite_interval
 from ftnn.formula._text import to_text
-from ftnn.inspect._bands import half_widths
+from ftnn.inspect._bands import Covariance, half_widths
 from ftnn.inspect._layers import Array, ConnectionList, connection_list, describe
 from ftnn.inspect._stages import rounded
 from ftnn.kernels.eager.evaluation import evaluate
@@ -24,8 +24,6 @@ from ftnn.nn._feed_forward import FeedForward
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from ftnn.training import Covariance
 
 DEFAULT_CURVES = 6
 MAX_CURVES = 24
@@ -57,9 +55,9 @@ def plot(
     - `ax`: Matplotlib axes to draw into; by default a new figure, without a window.
     - `features`: the names of the inputs, such as an estimator's `feature_names_in_`. They label the curves,
         and `connections` may use them: `(0, "age")`.
-    - `covariance`: `history.covariance` of a fit with `solver="lm"`: shades each curve's 95 % confidence band.
-        It holds point by point, and if the fitted formula is right. A curve with a parameter that the data
-        do not determine has no band.
+    - `covariance`: `history.covariance` of a fit with `solver="lm"`: shades the 95 % confidence band of each
+        curve. It holds point by point, and if the fitted formula is right. A curve with a parameter that the
+        data do not determine has no band.
 
     Returns the figure; save it with `figure.savefig("plot.png")`.
     """
@@ -170,9 +168,7 @@ def _curves(layer: FeedForward, all_connections: ConnectionList, indices: Any, g
 # --- drawing ---
 
 
-def _draw(
-    ax: Axes, title: str, grid: Array, curves: Array, labels: list[str], bands: Array | None
-) -> None:
+def _draw(ax: Axes, title: str, grid: Array, curves: Array, labels: list[str], bands: Array | None) -> None:
     limits = _limits(curves)
     for n, (curve, width) in enumerate(zip(curves, [] if bands is None else bands, strict=False)):
         colour = _COLOURS[n % len(_COLOURS)]

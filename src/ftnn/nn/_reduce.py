@@ -102,9 +102,7 @@ def near_one(function: Function, x: Tensor, parameters: dict[str, Tensor], other
         slopes = evaluate(
             tuple(function.slopes[name] for name in names), {INPUT: inputs, **values, **constants}
         )
-        jacobian = torch.stack(
-            [slope.expand(shape) for slope in slopes], -1
-        )  # (samples, …, parameters)
+        jacobian = torch.stack([slope.expand(shape) for slope in slopes], -1)  # (samples, …, parameters)
         gradient = (jacobian * (factors() - target)[..., None]).mean(0)
         matrix = torch.einsum("s...k,s...l->...kl", jacobian, jacobian) / len(inputs)
         scale = matrix.diagonal(dim1=-2, dim2=-1)

@@ -86,7 +86,9 @@ def _quick_inverse(products: Array) -> Array | None:
     norms = np.sqrt(products.diagonal())
     if not len(norms) or not (norms > 0).all():
         return None
-    values, directions = map(Tensor.numpy, torch.linalg.eigh(torch.from_numpy(products / np.outer(norms, norms))))
+    values, directions = map(
+        Tensor.numpy, torch.linalg.eigh(torch.from_numpy(products / np.outer(norms, norms)))
+    )
     if not values[0] > WELL_DETERMINED * values[-1]:
         return None
     return (directions / values) @ directions.T / np.outer(norms, norms)

@@ -132,9 +132,7 @@ class NetworkObjective:
             matrix.addmm_(factors, factors.T, alpha=1 / self._samples)
         return System(total / self._samples, gradient, matrix)
 
-    def _factored(
-        self, outputs: Tensor, jacobian: Tensor, chunk: _Chunk
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _factored(self, outputs: Tensor, jacobian: Tensor, chunk: _Chunk) -> tuple[Tensor, Tensor, Tensor]:
         """The slope of the loss, (outputs, samples), the Jacobian, and A, shaped like it, with AAᵀ the
         loss's curvature.
 
