@@ -21,57 +21,79 @@ SAMPLES = 10_000
 REPEATS = 15
 
 
-def damped(t: Array, x: Array) -> tuple[Array, Array]:
+def damped(t: Array, x: Array) -> Array:
     p, q, w, r = t
-    decay, sine, cosine = np.exp(-q * x), np.sin(w * x + r), np.cos(w * x + r)
-    value = p * decay * sine
-    return value, np.stack([decay * sine, -x * value, p * x * decay * cosine, p * decay * cosine], 1)
+    return p * np.exp(-q * x) * np.sin(w * x + r)
 
 
-def growth(t: Array, x: Array) -> tuple[Array, Array]:
+def slopes_of_damped(t: Array, x: Array) -> Array:
+    p, q, w, r = t
+    decay, angle = np.exp(-q * x), w * x + r
+    shape, turned = decay * np.sin(angle), p * decay * np.cos(angle)
+    return np.stack([shape, -p * x * shape, x * turned, turned], 1)
+
+
+def growth(t: Array, x: Array) -> Array:
+    a, b, c = t
+    return a / (1 + np.exp(-b * (x - c)))
+
+
+def slopes_of_growth(t: Array, x: Array) -> Array:
     a, b, c = t
     share = 1 / (1 + np.exp(-b * (x - c)))
     slope = a * share * (1 - share)
-    return a * share, np.stack([share, slope * (x - c), -slope * b], 1)
+    return np.stack([share, slope * (x - c), -slope * b], 1)
 
 
-def peak(t: Array, x: Array) -> tuple[Array, Array]:
+def peak(t: Array, x: Array) -> Array:
     p, m, s, c, d = t
+    return p * np.exp(-(((x - m) / s) ** 2) / 2) + c * x + d
+
+
+def slopes_of_peak(t: Array, x: Array) -> Array:
+    p, m, s, _, _ = t
     z = (x - m) / s
     shape = np.exp(-(z**2) / 2)
-    columns = [shape, p * shape * z / s, p * shape * z**2 / s, x, np.ones_like(x)]
-    return p * shape + c * x + d, np.stack(columns, 1)
+    slope = p * shape * z / s
+    return np.stack([shape, slope, slope * z, x, np.ones_like(x)], 1)
 
 
-Known = tuple[Callable[[Array, Array], tuple[Array, Array]], Mapping[str, tuple[float, float]]]
+Known = tuple[
+    Callable[[Array, Array], Array], Callable[[Array, Array], Array], Mapping[str, tuple[float, float]]
+]
 FORMULAS: dict[str, Known] = {
-    "p*exp(-q*x)*sin(w*x + r)": (damped, {"p": (2, 1.5), "q": (0.5, 0.4), "w": (3, 2.8), "r": (0.4, 0.5)}),
-    "a/(1 + exp(-b*(x - c)))": (growth, {"a": (5, 4), "b": (2, 1), "c": (1.5, 1)}),
+    "p*exp(-q*x)*sin(w*x + r)": (
+        damped,
+        slopes_of_damped,
+        {"p": (2, 1.5), "q": (0.5, 0.4), "w": (3, 2.8), "r": (0.4, 0.5)},
+    ),
+    "a/(1 + exp(-b*(x - c)))": (growth, slopes_of_growth, {"a": (5, 4), "b": (2, 1), "c": (1.5, 1)}),
     "p*exp(-((x - m)/s)**2/2) + c*x + d": (
         peak,
+        slopes_of_peak,
         {"p": (3, 2), "m": (2, 1.7), "s": (0.4, 0.6), "c": (0.5, 0), "d": (1, 0)},
     ),
 }
-"""For each formula, its values and Jacobian, and each parameter's true value and where the search starts."""
+"""For each formula, its values, its Jacobian, and each parameter's true value and where the search starts."""
 
 
-def ours(formula: str, start: Mapping[str, float], x: Array, y: Array) -> tuple[Array, Array]:
-    layer = ftnn.nn.Transfer(1, 1, formula, bias=False, dtype=torch.float64)
+def ours(layer: ftnn.nn.Transfer, start: Mapping[str, float], x: Array, y: Array) -> tuple[Array, Array]:
     with torch.no_grad():
         for name, value in start.items():
             layer.matrix(name).fill_(value)
     history = ftnn.training.fit(torch.nn.Sequential(layer), x[:, None], y[:, None], solver="lm", starts=1)
     assert history.covariance is not None
     values = [float(layer.matrix(name).detach()) for name in start]
-    return np.array(values), np.array([float(history.covariance.errors[f"0.theta.{n}"][0, 0]) for n in start])
+    errors = history.covariance.errors
+    return np.array(values), np.array([float(errors[f"0.theta.{name}"][0, 0]) for name in start])
 
 
-def scipys(function: Any, start: Array, x: Array, y: Array) -> tuple[Array, Array]:
+def scipys(function: Any, slopes: Any, start: Array, x: Array, y: Array) -> tuple[Array, Array]:
     def residuals(t: Array) -> Array:
-        return function(t, x)[0] - y
+        return function(t, x) - y
 
     def jacobian(t: Array) -> Array:
-        return function(t, x)[1]
+        return slopes(t, x)
 
     options: Any = {"jac": jacobian, "ftol": 1e-13, "xtol": 1e-12, "gtol": 1e-13}
     found = least_squares(residuals, start, **options)
@@ -89,18 +111,19 @@ def main() -> None:
     torch.set_num_threads(1)
     columns = ("formula", "parameters differ by", "standard errors by", "ftnn, ms", "SciPy, ms")
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
-    for formula, (function, parameters) in FORMULAS.items():
+    for formula, (function, slopes, parameters) in FORMULAS.items():
         random = np.random.default_rng(0)
         x = random.uniform(0, 4, SAMPLES)
         truth, start = (np.array([pair[n] for pair in parameters.values()]) for n in range(2))
-        y = function(truth, x)[0] + 0.05 * random.normal(size=SAMPLES)
+        y = function(truth, x) + 0.05 * random.normal(size=SAMPLES)
         first = dict(zip(parameters, start, strict=True))
+        layer = ftnn.nn.Transfer(1, 1, formula, bias=False, dtype=torch.float64)
         times: dict[str, list[float]] = {"ours": [], "scipy": []}
         mine = theirs = None
         for _ in range(REPEATS):  # in turns, so that both see the same load
-            mine, seconds = timed(lambda f=formula, s=first, x=x, y=y: ours(f, s, x, y))
+            mine, seconds = timed(lambda n=layer, s=first, x=x, y=y: ours(n, s, x, y))
             times["ours"].append(seconds)
-            theirs, seconds = timed(lambda f=function, s=start, x=x, y=y: scipys(f, s, x, y))
+            theirs, seconds = timed(lambda f=function, j=slopes, s=start, x=x, y=y: scipys(f, j, s, x, y))
             times["scipy"].append(seconds)
         assert mine is not None
         assert theirs is not None

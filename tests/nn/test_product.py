@@ -154,12 +154,45 @@ def test_direct_training_and_levenberg_marquardt_learn_a_product():
 def test_jacobians_of_products_are_those_of_automatic_differentiation():
     net = nn.Sequential(layer(), nn.Tanh(), Transfer(4, 2, FORMULA, reduce="product", dtype=FLOAT64))
     form, x = VectorForm(net), samples()
-    outputs, jacobian = form.jacobian(form.theta(), x)
+    done = form.forward(form.theta(), x.T)
+    outputs, jacobian = done.outputs.T, form.jacobian(done).movedim(0, 2).movedim(1, 0)
     trained = dict(net.named_parameters())
     expected = torch.func.jacrev(lambda p: torch.func.functional_call(net, p, (x,)))(trained)  # pyright: ignore
     flat = torch.cat([expected[name].flatten(2) for name in trained], 2)
     torch.testing.assert_close(outputs, net(x), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(jacobian, flat, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("solver", ["direct", "lm", "lbfgs"])
+def test_lists_of_factors_are_calibrated_and_fitted(solver: Any):
+    places = [(0, 0), (0, 1), (1, 1)]
+    net = nn.Sequential(
+        Partial(2, 2, "a + b*x", places, reduce="product", dtype=FLOAT64), nn.Linear(2, 1, dtype=FLOAT64)
+    )
+    x = samples(300)[:, :2].numpy()
+    y = (2 + x[:, :1]) * (1 - 3 * x[:, 1:]) - x[:, 1:]
+    history = fit(net, x, y, solver=solver, epochs=60)
+    assert history.loss is not None
+    assert history.loss < (0.02 if solver == "direct" else 1e-12) * float(y.var())
+
+
+@pytest.mark.parametrize("count", [3, 19])
+def test_jacobians_of_lists_of_factors_and_of_zeros_are_exact(count: int):
+    """With fewer samples than a vector has lanes, and with more; with factors that are exactly 0."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        Transfer(3, 3, "p*x", reduce="product", dtype=FLOAT64),
+        Partial(3, 2, FORMULA, [(0, 1), (1, 0), (1, 2)], reduce="product", dtype=FLOAT64),
+    )
+    x = samples(count)
+    x[0, 0] = x[1, 0] = x[1, 1] = 0
+    x[2] = 0
+    form = VectorForm(net)
+    jacobian = form.jacobian(form.forward(form.theta(), x.T)).movedim(0, 2).movedim(1, 0)
+    trained = dict(net.named_parameters())
+    expected = torch.func.jacrev(lambda p: torch.func.functional_call(net, p, (x,)))(trained)  # pyright: ignore
+    flat = torch.cat([expected[name].flatten(2) for name in trained], 2)
+    torch.testing.assert_close(jacobian, flat, rtol=1e-12, atol=1e-14)
 
 
 def test_what_makes_no_sense_is_refused():

@@ -71,7 +71,8 @@ def test_jacobians_are_those_of_automatic_differentiation(name: str):
     net = networks()[name]
     x = torch.randn(7, 2, dtype=FLOAT64, generator=torch.Generator().manual_seed(1))
     form = VectorForm(net)
-    outputs, jacobian = form.jacobian(form.theta(), x)
+    done = form.forward(form.theta(), x.T)
+    outputs, jacobian = done.outputs.T, form.jacobian(done).movedim(0, 2).movedim(1, 0)
     trained = {n: p for n, p in net.named_parameters() if p.requires_grad}
 
     def of(parameters: dict[str, Any]) -> Any:

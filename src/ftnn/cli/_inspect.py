@@ -15,6 +15,7 @@ from rich.table import Table
 from ftnn import _atomic
 from ftnn.cli._app import Json, app
 from ftnn.cli._screen import say, show, show_json, text
+from ftnn.cli._standard_errors import show_standard_errors, standard_errors
 from ftnn.errors import FtnnError, ModelFileError
 
 if TYPE_CHECKING:
@@ -82,13 +83,14 @@ def inspect(
     if plot is not None:
         _plot(net, plot, x, None if preparation is None else preparation.input_names)
     if prune is not None:
-        save(inspect.prune(net), prune, notes=notes)
+        save(inspect.prune(net), prune, notes={n: v for n, v in notes.items() if n != "standard_errors"})
     document = {
         "model": str(path),
         "type": type(net).__name__,
         "parameters": sum(p.numel() for p in net.parameters()),
         "samples": None if x is None else len(x),
         "layers": [asdict(counts) for counts in census],
+        "standard_errors": standard_errors(net, notes),
         "inputs": None if preparation is None else _inputs(preparation),
         "outputs": outputs,
         "predictions": None if preparation is None else _targets(preparation),
@@ -104,6 +106,8 @@ def _show(document: dict[str, Any], heads: tuple[str, ...], rows: list[tuple[str
     samples = "" if document["samples"] is None else f", on {document['samples']:,} samples"
     say(f"{document['type']}, {document['parameters']:,} parameters{samples}")
     show(_census_table(heads, rows))
+    if document["standard_errors"] is not None:
+        show_standard_errors(document["standard_errors"])
     if document["outputs"] is not None:
         for n, formula in enumerate(document["inputs"] or ()):
             say(f"x{n} = {formula}")

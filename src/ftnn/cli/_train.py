@@ -248,6 +248,8 @@ def train(
     }
     if out is not None:
         notes = {"preparation": asdict(preparation), "result": result}
+        if history.covariance is not None:
+            notes |= history.covariance.as_notes()
         save(net, out / "model.safetensors", notes=notes)
         _atomic.write_or_explain(out / "history.json", history.to_json().encode(), FtnnError)
     if as_json:

@@ -51,7 +51,9 @@ def described(model: Any) -> tuple[Network, dict[str, Any]]:
         "history": model.history_.to_json(),
         "validation_scores": model.validation_scores_,
     }
-    return model.network_, {"preparation": asdict(preparation), "estimator": estimator}
+    covariance = model.history_.covariance
+    errors = {} if covariance is None else covariance.as_notes()
+    return model.network_, {"preparation": asdict(preparation), "estimator": estimator, **errors}
 
 
 def _saved_parameters(model: Estimator) -> dict[str, Any]:

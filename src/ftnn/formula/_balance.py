@@ -26,7 +26,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from statistics import NormalDist
 from typing import Any
 
@@ -81,6 +81,7 @@ class Inputs:
     """The least and the largest, where functions must be finite too."""
 
     @classmethod
+    @cache
     def normal(cls) -> Inputs:
         """Unit normal, which layers expect unless told otherwise."""
         quantiles = [NormalDist().inv_cdf((n + 0.5) / POINTS) for n in range(POINTS)]

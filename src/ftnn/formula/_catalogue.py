@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 from ftnn.errors import FormulaError
 from ftnn.formula._function import Function
@@ -83,6 +83,7 @@ class Catalogue(Mapping[str, Function]):
 
 
 catalogue = Catalogue()
+_read = lru_cache(maxsize=512)(Function)
 
 
 def as_function(source: str | Function) -> Function:
@@ -95,7 +96,7 @@ def as_function(source: str | Function) -> Function:
     if name in _ROWS:
         return _function(name) if name == source else with_other(_function(name), ranges)
     try:
-        return Function(source)
+        return _read(source)
     except FormulaError as error:
         if source.isidentifier():
             message = f"{source!r} is neither a catalogue name (F01 to F20, memory) nor a formula"

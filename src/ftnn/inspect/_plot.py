@@ -15,6 +15,7 @@ from ftnn.errors import FtnnError, ShapeError
 from ftnn.formula._expr import INPUT, Expr, folded, number, substitute
 from ftnn.formula._ranges import finite_interval
 from ftnn.formula._text import to_text
+from ftnn.inspect._bands import Covariance, half_widths
 from ftnn.inspect._layers import Array, ConnectionList, connection_list, describe
 from ftnn.inspect._stages import rounded
 from ftnn.kernels.eager.evaluation import evaluate
@@ -41,6 +42,7 @@ def plot(
     x: tuple[float, float] = (-1.0, 1.0),
     ax: Axes | None = None,
     features: Iterable[str] | None = None,
+    covariance: Covariance | None = None,
 ) -> Figure:
     """Draw the learned functions of connections: one curve each, labelled with its formula and values.
 
@@ -53,6 +55,9 @@ def plot(
     - `ax`: Matplotlib axes to draw into; by default a new figure, without a window.
     - `features`: the names of the inputs, such as an estimator's `feature_names_in_`. They label the curves,
         and `connections` may use them: `(0, "age")`.
+    - `covariance`: `history.covariance` of a fit with `solver="lm"`: shades the 95 % confidence band of each
+        curve. It holds point by point, and if the fitted formula is right. A curve with a parameter that the
+        data do not determine has no band.
 
     Returns the figure; save it with `figure.savefig("plot.png")`.
     """
@@ -77,7 +82,10 @@ def plot(
 
         ax = Figure(figsize=(9, 4.6), layout="constrained").add_subplot()
     labels = [_label(layer, all_connections, index, names) for index in indices]
-    _draw(ax, describe(layer), grid, curves, labels)
+    bands = None
+    if covariance is not None:
+        bands = half_widths(layer, covariance, all_connections, indices, grid).T
+    _draw(ax, describe(layer), grid, curves, labels, bands)
     figure: Any = ax.figure
     return figure
 
@@ -160,8 +168,12 @@ def _curves(layer: FeedForward, all_connections: ConnectionList, indices: Any, g
 # --- drawing ---
 
 
-def _draw(ax: Axes, title: str, grid: Array, curves: Array, labels: list[str]) -> None:
+def _draw(ax: Axes, title: str, grid: Array, curves: Array, labels: list[str], bands: Array | None) -> None:
     limits = _limits(curves)
+    for n, (curve, width) in enumerate(zip(curves, [] if bands is None else bands, strict=False)):
+        colour = _COLOURS[n % len(_COLOURS)]
+        middle = _with_gaps(curve, limits)
+        ax.fill_between(grid, middle - width, middle + width, color=colour, alpha=0.2, linewidth=0)
     for n, (curve, label) in enumerate(zip(curves, labels, strict=True)):
         ax.plot(
             grid,

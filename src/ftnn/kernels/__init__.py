@@ -3,6 +3,7 @@
 program, contraction   a function as kernels see it; sums over axes whose derivatives are such sums again
 operator, memory, contract   the torch operators and their autograd: the only entry points
 backends               which code computes a layer
+each                   the value of every connection, for Jacobians
 eager/                 plain torch: the reference, and matrix products
 codegen/               expression → vector instructions
 loops/                 LLVM IR for each loop scheme
@@ -13,6 +14,7 @@ triton/                GPU kernels
 from ftnn.kernels.backends import BACKENDS as BACKENDS
 from ftnn.kernels.backends import Backend as Backend
 from ftnn.kernels.contract import is_traced as is_traced
+from ftnn.kernels.each import EachConnection as EachConnection
 from ftnn.kernels.eager.evaluation import evaluate as evaluate
 from ftnn.kernels.generated import cpu_available as cpu_available
 from ftnn.kernels.memory import memory as memory

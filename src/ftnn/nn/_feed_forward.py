@@ -87,7 +87,8 @@ class FeedForward(Connections):
         seed = self._draw_for(x, kinds, generator, layers)
         if self.reduce == "product":
             parameters = {name: self.theta[name] for name in self.theta}
-            near_one(self.function, x, parameters, {name: self.constants[name] for name in self.constants})
+            constants = {name: self.constants[name] for name in self.constants}
+            near_one(self.function, self._inputs_of_connections(x), parameters, constants)
             self._drawn = self._fingerprint()
             return
         deviation = float(self(x).double().var(0, correction=0).mean().sqrt())
@@ -101,6 +102,10 @@ class FeedForward(Connections):
         if self.bias is not None:
             self.bias.copy_(-self(x).double().mean(0))
             self._drawn = self._fingerprint()
+
+    def _inputs_of_connections(self, x: Tensor) -> Tensor:
+        """The inputs, (samples, in), so that they broadcast with the layer's matrices."""
+        return x[:, :, None]
 
     @abstractmethod
     def _sums(self, rows: Tensor, matrices: list[Tensor], bias: Tensor | None) -> Tensor:

@@ -112,6 +112,9 @@ class Partial(FeedForward):
         whole = listed.new_full((self.out_features, self.in_features), torch.nan)
         return whole.index_put((self.outputs.long(), self.inputs.long()), listed)
 
+    def _inputs_of_connections(self, x: Tensor) -> Tensor:
+        return x[:, self.inputs.long()]
+
     def _sums(self, rows: Tensor, matrices: list[Tensor], bias: Tensor | None) -> Tensor:
         if self.reduce == "product":  # a connection that does not exist is a factor of 1
             self.check()

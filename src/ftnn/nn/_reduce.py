@@ -39,14 +39,15 @@ def check_reduce(reduce: str, kinds: tuple[Function, ...], backend: Backend) -> 
             )
 
 
-def products_of_others(factors: Tensor) -> Tensor:
-    """For each factor, (…, in, out), the product of all others of its unit.
+def products_of_others(factors: Tensor, dim: int = -2) -> Tensor:
+    """For each factor, the product of all others of its unit; they follow each other along `dim`.
 
     From the products before and after it, without division, so it is exact where factors are 0.
     """
-    ones = torch.ones_like(factors[..., :1, :])
-    before = torch.cat([ones, factors[..., :-1, :]], -2).cumprod(-2)
-    after = torch.cat([ones, factors[..., 1:, :].flip(-2)], -2).cumprod(-2).flip(-2)
+    count = factors.shape[dim]
+    ones = torch.ones_like(factors.narrow(dim, 0, min(count, 1)))
+    before = torch.cat([ones, factors.narrow(dim, 0, count - 1)], dim).cumprod(dim)
+    after = torch.cat([ones, factors.narrow(dim, 1, count - 1).flip(dim)], dim).cumprod(dim).flip(dim)
     return before * after
 
 
@@ -79,10 +80,10 @@ def near_one(function: Function, x: Tensor, parameters: dict[str, Tensor], other
 
     **Arguments:**
 
-    - `x`: (samples, in).
-    - `parameters`, `others`: the trained matrices and the constants, (in, out) each.
+    - `x`: the inputs of the connections, (samples, in, 1) for matrices or (samples, connections) for lists.
+    - `parameters`, `others`: the trained ones and the constants, (in, out) or (connections,) each.
     """
-    inputs = x[:SAMPLES, :, None].double()
+    inputs = x[:SAMPLES].double()
     names, constants = list(parameters), {name: matrix.double() for name, matrix in others.items()}
     values = {name: parameters[name].detach().double().clone() for name in names}
     shape = (len(inputs), *next(iter(values.values())).shape)
@@ -101,11 +102,9 @@ def near_one(function: Function, x: Tensor, parameters: dict[str, Tensor], other
         slopes = evaluate(
             tuple(function.slopes[name] for name in names), {INPUT: inputs, **values, **constants}
         )
-        jacobian = torch.stack(
-            [slope.expand(shape) for slope in slopes], -1
-        )  # (samples, in, out, parameters)
+        jacobian = torch.stack([slope.expand(shape) for slope in slopes], -1)  # (samples, …, parameters)
         gradient = (jacobian * (factors() - target)[..., None]).mean(0)
-        matrix = torch.einsum("sijk,sijl->ijkl", jacobian, jacobian) / len(inputs)
+        matrix = torch.einsum("s...k,s...l->...kl", jacobian, jacobian) / len(inputs)
         scale = matrix.diagonal(dim1=-2, dim2=-1)
         matrix = matrix + torch.diag_embed(damping[..., None] * scale + 1e-12)
         step, failed = torch.linalg.solve_ex(matrix, gradient[..., None])

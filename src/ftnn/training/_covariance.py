@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ftnn.training._history import Covariance
 from ftnn.training._objective import NetworkObjective
@@ -19,6 +19,8 @@ MOST_PARAMETERS = 3000
 TOLERANCE = 1e-10
 """Directions in which the outputs change less than this, relative to the strongest one and with every
 parameter measured by its own effect, are not determined by the data."""
+WELL_DETERMINED = 1e-5
+"""The least share of the largest eigenvalue from which JᵀJ, which squares all ratios, is accurate enough."""
 MOST_NAMED = 5
 
 
@@ -41,8 +43,8 @@ def covariance_of(
             f"no standard errors: {observations} observations of {size} parameters leave no degree of freedom"
         ]
     with one_thread_each():
-        triangle, squares = objective.factor(theta)
-    if not bool(torch.isfinite(triangle).all()):
+        system = objective.system(theta)
+    if not bool(torch.isfinite(system.matrix).all()):
         return None, ["no standard errors: the Jacobian is not finite"]
     names = _entries({name: tuple(p.shape) for name, p in form.trained.items()})
     notes: list[str] = []
@@ -52,9 +54,12 @@ def covariance_of(
         fixed = ((theta <= box.low) | (theta >= box.high)).numpy()
         if fixed.any():
             notes.append(f"at a bound, so without a standard error: {_some(names, fixed)}")
-    variance = squares / (observations - int((~fixed).sum()))
+    variance = 2 * len(problem.x) * system.loss / (observations - int((~fixed).sum()))
     with one_thread_each():
-        own, undetermined = _inverse(triangle.numpy()[:, ~fixed])
+        products = len(problem.x) * system.matrix.numpy()[~fixed][:, ~fixed]
+        own, undetermined = _quick_inverse(products), np.zeros(0, np.int64)
+        if own is None:
+            own, undetermined = _inverse(objective.factor(theta).numpy()[:, ~fixed])
     matrix = np.full((size, size), np.nan)
     matrix[np.ix_(~fixed, ~fixed)] = variance * own
     bad = np.zeros(size, bool)
@@ -74,6 +79,19 @@ def covariance_of(
         notes.append("the solver had not converged: standard errors hold at a minimum only; try more epochs")
     shapes = {name: tuple(p.shape) for name, p in form.trained.items()}
     return Covariance(matrix, names, shapes, float(np.sqrt(variance)), tuple(notes)), notes
+
+
+def _quick_inverse(products: Array) -> Array | None:
+    """The inverse of JᵀJ; None if more than a few digits would be lost."""
+    norms = np.sqrt(products.diagonal())
+    if not len(norms) or not (norms > 0).all():
+        return None
+    values, directions = map(
+        Tensor.numpy, torch.linalg.eigh(torch.from_numpy(products / np.outer(norms, norms)))
+    )
+    if not values[0] > WELL_DETERMINED * values[-1]:
+        return None
+    return (directions / values) @ directions.T / np.outer(norms, norms)
 
 
 def _inverse(triangle: Array) -> tuple[Array, Array]:

@@ -173,7 +173,7 @@ def fit(
         except KeyboardInterrupt:
             run.checkpoint.flush()
             raise
-    if settings.solver == "lm" and history.epochs and history.failed is None:
+    if settings.solver == "lm" and history.epochs:
         history.covariance, history.notes = covariance_of(
             net, problem, settings.bounds or {}, converged=bool(history.converged)
         )

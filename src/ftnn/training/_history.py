@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -72,6 +73,20 @@ class Covariance:
         ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes.values()])
         parts = np.split(deviations, ends[:-1])
         return {name: p.reshape(s) for (name, s), p in zip(self.shapes.items(), parts, strict=True)}
+
+    def as_notes(self) -> dict[str, Any]:
+        """The standard errors as JSON, for [`ftnn.save`][]'s `notes`, so that `ftnn inspect` shows them.
+
+        None stands for no error, as at a bound, and "infinite" for a parameter that is not determined.
+        """
+        errors: list[Any] = []
+        for variance in np.diag(self.matrix).tolist():
+            known = None if math.isnan(variance) else math.sqrt(variance)
+            errors.append("infinite" if known == math.inf else known)
+        entries = dict(zip(self.names, errors, strict=True))
+        return {
+            "standard_errors": {"errors": entries, "deviation": self.deviation, "notes": list(self.notes)}
+        }
 
     @property
     def correlation(self) -> Array:

@@ -19,6 +19,8 @@ MOST_TRIES = 12
 """The most rejected steps in an iteration."""
 RELATIVE_LOSS, RELATIVE_STEP = 1e-13, 1e-12
 """A minimum is reached when a step would change the loss or the parameters by less than this share."""
+KEPT = 0.9
+"""The share of the promised decrease from which the model counts as good."""
 LEAST_SCALE = 1e-6
 """The scale of a parameter that hardly matters, relative to that of the one that matters most."""
 
@@ -68,6 +70,8 @@ class Search:
     """The factor by which the damping grows if the next step is rejected."""
     scale: Tensor | None = None
     """The largest diagonal of the Gauss-Newton matrix so far: Marquardt's measure of each parameter."""
+    promised: float = math.inf
+    """What the model promised for the last step, if it kept the promise."""
     converged: bool = False
 
 
@@ -92,11 +96,13 @@ def step(objective: Objective, search: Search, bounds: Bounds | None = None) -> 
     metric = metric if free is None else metric[free]
     damping, growth = search.damping, search.growth
     for _ in range(MOST_TRIES):
-        delta = _solve(matrix, damping * metric, gradient)
-        if delta is not None:
+        weights = damping * metric
+        delta = _solve(matrix, weights, gradient)
+        # What the damped equations make of -gradient·δ - δᵀ·matrix·δ/2.
+        promised = math.nan if delta is None else 0.5 * float(delta @ (weights * delta - gradient))
+        if delta is not None and math.isfinite(promised):
             change = delta if free is None else torch.zeros_like(theta).masked_scatter_(free, delta)
             new = theta + change if bounds is None else bounds.clamp(theta + change)
-            promised = -float(gradient @ delta) - 0.5 * float(delta @ (matrix @ delta))
             if promised <= RELATIVE_LOSS * abs(system.loss) or _is_small(change, theta):
                 # Rounding would decide whether the loss falls.
                 loss = objective.loss(new)
@@ -107,13 +113,24 @@ def step(objective: Objective, search: Search, bounds: Bounds | None = None) -> 
             loss = objective.loss(new)
             gain = (system.loss - loss) / promised if math.isfinite(loss) else -1.0
             if gain > 0:
-                damping *= max(1 / 3, 1 - (2 * gain - 1) ** 3)
-                damping = max(damping, SMALLEST_DAMPING)
-                return replace(search, theta=new, loss=loss, damping=damping, growth=2.0)
+                # While the model is good, promises shrink at least by the same factor from step to step, so
+                # the next one is known.
+                kept = promised if gain > KEPT and damping == search.damping else math.inf
+                following = kept * (kept / search.promised) if search.promised < math.inf else math.inf
+                damping = max(damping * max(1 / 3, 1 - (2 * gain - 1) ** 3), SMALLEST_DAMPING)
+                return replace(
+                    search,
+                    theta=new,
+                    loss=loss,
+                    damping=damping,
+                    growth=2.0,
+                    promised=kept,
+                    converged=following <= RELATIVE_LOSS * abs(loss),
+                )
         damping, growth = damping * growth, growth * 2
         if damping > LARGEST_DAMPING:
             return replace(search, converged=True)
-    return replace(search, damping=damping, growth=growth)
+    return replace(search, damping=damping, growth=growth, promised=math.inf)
 
 
 def _solve(matrix: Tensor, damping: Tensor, gradient: Tensor) -> Tensor | None:
@@ -123,9 +140,9 @@ def _solve(matrix: Tensor, damping: Tensor, gradient: Tensor) -> Tensor | None:
     factor, info = torch.linalg.cholesky_ex(damped)
     if int(info):
         return None
-    delta = torch.cholesky_solve(-gradient[:, None], factor)[:, 0]
-    return delta if bool(torch.isfinite(delta).all()) else None
+    return torch.cholesky_solve(-gradient[:, None], factor)[:, 0]
 
 
 def _is_small(change: Tensor, theta: Tensor) -> bool:
-    return float(change.norm()) <= RELATIVE_STEP * (float(theta.norm()) + RELATIVE_STEP)
+    norm = torch.linalg.vector_norm
+    return float(norm(change)) <= RELATIVE_STEP * (float(norm(theta)) + RELATIVE_STEP)

@@ -7,17 +7,18 @@ follow the residuals (iteratively reweighted least squares). Other losses have t
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ftnn.errors import FtnnError
 from ftnn.formula._derive import differentiate
 from ftnn.formula._names import OUTPUT, TARGET
 from ftnn.kernels import evaluate
-from ftnn.training._jacobian import VectorForm
+from ftnn.training._jacobian import Pass, VectorForm
 from ftnn.training._lbfgs import Vector
 from ftnn.training._least_squares import System
 from ftnn.training._losses import LossFormula
@@ -51,8 +52,6 @@ class Curvature:
     def model(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The loss's slope, and a curvature that is at least 0: reweighting's, or the loss's own."""
         slope = self._evaluate(self.loss.slope, outputs, targets)
-        if self.loss.text == "squared":
-            return slope, torch.ones_like(outputs)
         if self.of_residuals:
             residuals = outputs - targets
             least = TINY * self.size + 1e-12
@@ -67,6 +66,18 @@ class Curvature:
         return value.expand_as(outputs)
 
 
+@dataclass(frozen=True)
+class _Chunk:
+    """Some of the samples; they are the last axis."""
+
+    x: Tensor
+    """(in, samples)"""
+    y: Tensor
+    """(outputs, samples), or (samples,) for classes."""
+    weights: Tensor | None
+    """(samples,)"""
+
+
 class NetworkObjective:
     """The mean loss over all samples of a problem.
 
@@ -77,76 +88,90 @@ class NetworkObjective:
 
     def __init__(self, net: nn.Module, problem: Problem):
         self.form = VectorForm(net)
-        self._x = torch.from_numpy(problem.x).double()
-        y = torch.from_numpy(problem.y)
-        self._y = y if problem.is_classification else y.double()
-        self._weights = None if problem.weights is None else torch.from_numpy(problem.weights).double()
-        self._loss = problem.formula
-        size = 0.0 if problem.is_classification else float(self._y.square().mean().sqrt())
+        self._loss, self._samples = problem.formula, len(problem.x)
+        self._is_squared = self._loss.text == "squared"
+        size = 0.0
+        if not problem.is_classification and not self._is_squared:
+            size = float(np.sqrt(np.square(problem.y, dtype=np.float64).mean()))
         self._curvature = Curvature(problem.formula, size)
-        self._rows = max(LEAST_ROWS, CHUNK // max(1, self.form.size * problem.outputs))
-
-    def _chunks(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        for first in range(0, len(self._x), self._rows):
-            part = slice(first, first + self._rows)
-            yield self._x[part], self._y[part], None if self._weights is None else self._weights[part]
+        rows = max(LEAST_ROWS, CHUNK // max(1, self.form.size * problem.outputs))
+        self._chunks = [_chunk(problem, first, rows) for first in range(0, self._samples, rows)]
+        self._last: tuple[Pass, float] | None = None
+        """The last pass and its loss, if all samples are in one chunk: most often, a step leads there."""
 
     def loss(self, theta: Tensor) -> float:
-        total = 0.0
-        for x, y, weights in self._chunks():
-            total += self._total(self.form.outputs(theta, x), y, weights)
-        return total / len(self._x)
+        return sum(self._pass(theta, chunk)[1] for chunk in self._chunks) / self._samples
 
-    def _total(self, outputs: Tensor, y: Tensor, weights: Tensor | None) -> float:
-        if self._loss.text == "squared" and weights is None:
-            errors = (outputs - y).flatten()
-            return 0.5 * float(errors @ errors)
-        losses = self._loss.of_samples(outputs, y)
-        return float(losses.sum() if weights is None else losses @ weights)
+    def _pass(self, theta: Tensor, chunk: _Chunk) -> tuple[Pass, float]:
+        """The pass of a chunk's samples, and the sum of their losses."""
+        if self._last is not None and torch.equal(self._last[0].theta, theta):
+            return self._last
+        done = self.form.forward(theta, chunk.x)
+        result = done, self._total(done.outputs, chunk)
+        if len(self._chunks) == 1:
+            self._last = result
+        return result
+
+    def _total(self, outputs: Tensor, chunk: _Chunk) -> float:
+        if self._is_squared and chunk.weights is None:
+            errors = (outputs - chunk.y).flatten()
+            return 0.5 * float(errors.dot(errors))
+        losses = self._loss.of_samples(outputs.T, chunk.y.mT if chunk.y.dim() == 2 else chunk.y)
+        return float(losses.sum() if chunk.weights is None else losses @ chunk.weights)
 
     def system(self, theta: Tensor) -> System:
         """The quadratic model of the loss around a point."""
-        size, samples, total = self.form.size, len(self._x), 0.0
+        size, total = self.form.size, 0.0
         gradient, matrix = theta.new_zeros(size), theta.new_zeros(size, size)
-        for x, y, weights in self._chunks():
-            outputs, jacobian = self.form.jacobian(theta, x)
-            total += self._total(outputs, y, weights)
-            slope, factor = self._factored(outputs, jacobian, y, weights)
-            gradient.addmv_(jacobian.flatten(0, 1).T, slope.flatten(), alpha=1 / samples)
-            rows = factor.flatten(0, 1)
-            matrix.addmm_(rows.T, rows, alpha=1 / samples)
-        return System(total / samples, gradient, matrix)
+        for chunk in self._chunks:
+            done, loss = self._pass(theta, chunk)
+            total += loss
+            slope, jacobian, factor = self._factored(done.outputs, self.form.jacobian(done), chunk)
+            gradient.addmv_(jacobian.flatten(1), slope.flatten(), alpha=1 / self._samples)
+            factors = factor.flatten(1)
+            matrix.addmm_(factors, factors.T, alpha=1 / self._samples)
+        return System(total / self._samples, gradient, matrix)
 
-    def _factored(
-        self, outputs: Tensor, jacobian: Tensor, y: Tensor, weights: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """The slope of the loss, (samples, outputs), and A, shaped like the Jacobian, with AᵀA its curvature.
+    def _factored(self, outputs: Tensor, jacobian: Tensor, chunk: _Chunk) -> tuple[Tensor, Tensor, Tensor]:
+        """The slope of the loss, (outputs, samples), the Jacobian, and A, shaped like it, with AAᵀ the
+        loss's curvature.
 
         The softmax's curvature, diag(p) - p·pᵀ, is BᵀB with B = diag(√p)·(1 - 1·pᵀ).
         """
         if self._loss.value is None:
-            shares = outputs.softmax(1)
-            slope = shares - nn.functional.one_hot(y, outputs.shape[1])
-            mean = torch.einsum("no,nop->np", shares, jacobian)
-            factor = shares.sqrt()[..., None] * (jacobian - mean[:, None])
+            shares = outputs.softmax(0)
+            slope = shares - nn.functional.one_hot(chunk.y, len(outputs)).T
+            mean = torch.einsum("on,pon->pn", shares, jacobian)
+            factor = shares.sqrt() * (jacobian - mean[:, None])
+        elif self._is_squared:
+            slope, factor = outputs - chunk.y, jacobian
         else:
-            slope, curvature = self._curvature.model(outputs, y)
-            is_plain = self._loss.text == "squared"
-            factor = jacobian if is_plain else curvature.sqrt()[..., None] * jacobian
-        if weights is None:
-            return slope, factor
-        return slope * weights[:, None], factor * weights.sqrt()[:, None, None]
+            slope, curvature = self._curvature.model(outputs, chunk.y)
+            factor = curvature.sqrt() * jacobian
+        if chunk.weights is None:
+            return slope, jacobian, factor
+        return slope * chunk.weights, jacobian, factor * chunk.weights.sqrt()
 
-    def factor(self, theta: Tensor) -> tuple[Tensor, float]:
-        """R, upper triangular, with RᵀR = Σ w·JᵀJ over all samples, and Σ w·residual²."""
-        triangle, total = theta.new_zeros(0, self.form.size), 0.0
-        for x, y, weights in self._chunks():
-            outputs, jacobian = self.form.jacobian(theta, x)
-            total += 2 * self._total(outputs, y, weights)
-            if weights is not None:
-                jacobian = jacobian * weights.sqrt()[:, None, None]
-            triangle = torch.linalg.qr(torch.cat([triangle, jacobian.flatten(0, 1)]), mode="r").R
-        return triangle, total
+    def factor(self, theta: Tensor) -> Tensor:
+        """R, upper triangular, with RᵀR = Σ w·JᵀJ over all samples, by orthogonal transformations."""
+        triangle = theta.new_zeros(0, self.form.size)
+        for chunk in self._chunks:
+            jacobian = self.form.jacobian(self._pass(theta, chunk)[0])
+            if chunk.weights is not None:
+                jacobian = jacobian * chunk.weights.sqrt()
+            triangle = torch.linalg.qr(torch.cat([triangle, jacobian.flatten(1).T]), mode="r").R
+        return triangle
+
+
+def _chunk(problem: Problem, first: int, rows: int) -> _Chunk:
+    part = slice(first, first + rows)
+    y = torch.from_numpy(problem.y[part])
+    weights = None if problem.weights is None else torch.from_numpy(problem.weights[part]).double()
+    return _Chunk(
+        torch.from_numpy(problem.x[part]).double().T.contiguous(),
+        y if problem.is_classification else y.double().T.contiguous(),
+        weights,
+    )
 
 
 class NetworkSlopes:
@@ -158,6 +183,8 @@ class NetworkSlopes:
     def __init__(self, net: nn.Module, problem: Problem):
         self._net = copy.deepcopy(net).eval()
         self._parameters = [p for p in self._net.parameters() if p.requires_grad]
+        if not self._parameters:
+            raise FtnnError("all parameters are frozen, so there is nothing to train")
         self._problem = problem
         self._x = torch.from_numpy(problem.x).double()
         y = torch.from_numpy(problem.y)

@@ -47,6 +47,8 @@ def most_frequent(problem: Problem) -> tuple[float, float]:
 def loss_of_the_mean(problem: Problem) -> float:
     """The loss of always predicting the targets' mean or, for the logistic loss, its log odds."""
     y = problem.y.astype(np.float64)
+    if problem.loss == "squared" and problem.weights is None:
+        return float(y.var(axis=0).sum() / 2)
     weights = np.ones(len(y)) if problem.weights is None else problem.weights.astype(np.float64)
     if not weights.any():
         return 0.0

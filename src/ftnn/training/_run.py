@@ -19,7 +19,7 @@ from ftnn.nn._folding import adapt
 from ftnn.nn._network import reset_linear
 from ftnn.training._checkpoint import CheckpointError, Keeper, Position, State, check_like
 from ftnn.training._diagnosis import cause_in, scale_of
-from ftnn.training._engine import Engine
+from ftnn.training._engine import Engine, Snapshot
 from ftnn.training._engine_choice import make_engine
 from ftnn.training._engine_search import SearchEngine
 from ftnn.training._history import Epoch, History, StageName
@@ -169,11 +169,10 @@ class Run:
             engine.restore(self.state.engine)
         rate = stage.rate if position.rate is None else position.rate
         before_stage = _arrays_of(self.net)
-        last_loss = position.loss
+        last_loss, before = position.loss, engine.snapshot()
         for epoch in range(position.epochs + 1, stage.epochs + 1):
-            before = engine.snapshot()
             try:
-                record = self._epoch(stage, engine, problem, epoch, rate, reporter)
+                record, after = self._epoch(stage, engine, problem, epoch, rate, reporter)
             except FailedError:
                 engine.restore(before)
                 self._write_back(stage, engine, module)
@@ -204,7 +203,8 @@ class Run:
             position = Position(number, epoch, rate, last_loss)
             if ends:
                 break
-            self.state = State(position, self.state.history, before_stage, engine.snapshot())
+            before = after if not self.callbacks else engine.snapshot()  # they may have changed the network
+            self.state = State(position, self.state.history, before_stage, before)
             # It may be written later, when the history has gone on.
             history = replace(self.state.history, epochs=[*self.state.history.epochs])
             self.checkpoint.keep(replace(self.state, history=history), now=False)
@@ -236,7 +236,8 @@ class Run:
 
     def _epoch(
         self, stage: Stage, engine: Engine, problem: Problem, epoch: int, rate: float, reporter: Reporter
-    ) -> Epoch:
+    ) -> tuple[Epoch, Snapshot]:
+        """The record of an epoch, and everything that it has changed."""
         steps = self._steps_of(problem)
         reporter.begin(stage.name, stage.layer, epoch, stage.epochs, steps)
         losses: list[Array] = []
@@ -255,8 +256,8 @@ class Run:
             first, count = first + size, count + len(samples)
             if not finite:
                 break
-        seconds = time.perf_counter() - start
-        if not finite or not all(np.isfinite(array).all() for array in engine.snapshot().values()):
+        seconds, after = time.perf_counter() - start, engine.snapshot()
+        if not finite or not all(np.isfinite(array).all() for array in after.values()):
             quantity = "a parameter" if finite else "the loss"
             layer = f", hidden layer {stage.layer}" if stage.layer else ""
             raise FailedError(
@@ -268,7 +269,7 @@ class Run:
         test_results = (None, None)
         if problem.test_x is not None and problem.test_y is not None:
             test_results = measure(engine.outputs(problem.test_x), problem.test_y, problem.loss)
-        return Epoch(stage.name, stage.layer, epoch, rate, loss, accuracy, *test_results, seconds)
+        return Epoch(stage.name, stage.layer, epoch, rate, loss, accuracy, *test_results, seconds), after
 
     def _steps_of(self, problem: Problem) -> int:
         """The number of mini-batches in an epoch; 1 if unknown."""

@@ -23,6 +23,8 @@ from ftnn.training._random import Purpose, stream, torch_generator
 from ftnn.training._start import applied, free_kinds
 
 DEFAULT_STARTS = 4
+LARGEST = 1e300
+"""Stands for infinity in arrays, which are finite."""
 BoundsOf = Mapping[str, tuple[float, float]]
 """The bounds of parameters by name; infinite where there is none."""
 
@@ -87,13 +89,13 @@ class LevenbergMarquardt:
         arrays = {
             "theta": state.theta.numpy().copy(),
             "loss": np.array(loss, dtype=np.float64),
-            "damping": np.array([state.damping, state.growth]),
+            "damping": np.array([state.damping, state.growth, min(state.promised, LARGEST)]),
             "converged": np.array([int(state.converged)]),
         }
         return arrays | ({} if state.scale is None else {"scale": state.scale.numpy().copy()})
 
     def restore(self, arrays: dict[str, Array]) -> None:
-        damping, growth = arrays["damping"].tolist()
+        damping, growth, promised = arrays["damping"].tolist()
         scale = arrays.get("scale")
         self._state = Search(
             torch.from_numpy(arrays["theta"].copy()),
@@ -101,6 +103,7 @@ class LevenbergMarquardt:
             damping,
             growth,
             None if scale is None else torch.from_numpy(scale.copy()),
+            math.inf if promised >= LARGEST else promised,
             bool(arrays["converged"][0]),
         )
 
@@ -172,7 +175,6 @@ def starting_networks(
     layers = [module for module in net.modules() if isinstance(module, FeedForward)]
     untouched = bool(layers) and all(layer.is_untouched for layer in layers)
     count = starts if starts is not None else DEFAULT_STARTS if untouched else 1
-    sample = torch.from_numpy(x[np.linspace(0, len(x) - 1, min(len(x), SAMPLES)).astype(np.int64)]).double()
     networks: list[nn.Module] = []
     for number in range(count):
         draws = number > 0 or (untouched and calibrate)
@@ -181,7 +183,8 @@ def starting_networks(
         start = net if is_ready and not draws else copy.deepcopy(net).cpu().double()
         if draws:
             own = seed if number == 0 else int(stream(seed, Purpose.starts, number).integers(2**31))
-            _draw(start, sample, own, calibrate=calibrate)
+            some = x[np.linspace(0, len(x) - 1, min(len(x), SAMPLES)).astype(np.int64)]
+            _draw(start, torch.from_numpy(some).double(), own, calibrate=calibrate)
         networks.append(start)
     return networks
 

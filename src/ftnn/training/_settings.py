@@ -285,8 +285,8 @@ class Settings:
         object.__setattr__(self, name, value)
 
     def _check(self, name: str) -> None:
-        (setting,) = (each for each in fields(self) if each.name == name)
-        self._set(name, setting.metadata["check"](name, getattr(self, name)))
+        check = self.__dataclass_fields__[name].metadata["check"]
+        self._set(name, check(name, getattr(self, name)))
 
     def completed(self, defaults: Callable[[], Mapping[str, float]]) -> Settings:
         """These settings with a learning rate and a weight decay, from `defaults` unless they are set."""

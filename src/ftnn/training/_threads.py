@@ -12,8 +12,10 @@ import torch
 def one_thread_each() -> Generator[int]:
     """Keep torch to one thread in each thread of Python; gives the number of threads there were."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    if threads > 1:
+        torch.set_num_threads(1)
     try:
         yield threads
     finally:
-        torch.set_num_threads(threads)
+        if threads > 1:
+            torch.set_num_threads(threads)
