@@ -119,10 +119,11 @@ class TestNewbob:
         invented = iter([1.0, *losses])
         real = _run.Run._epoch
 
-        def with_invented_loss(self: Any, *args: Any) -> Epoch:
+        def with_invented_loss(self: Any, *args: Any) -> tuple[Epoch, Any]:
             from dataclasses import replace
 
-            return replace(real(self, *args), loss=next(invented))
+            epoch, after = real(self, *args)
+            return replace(epoch, loss=next(invented)), after
 
         monkeypatch.setattr(_run.Run, "_epoch", with_invented_loss)
         net = network("F03", (3,))

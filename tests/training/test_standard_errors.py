@@ -57,7 +57,7 @@ def test_bands_are_those_of_error_propagation():
     layer: Any = net[0]
     figure = ftnn.inspect.plot(layer, x=(0, 4), covariance=history.covariance)
     (band,) = figure.axes[0].collections
-    vertices = band.get_paths()[0].vertices
+    vertices = np.asarray(band.get_paths()[0].vertices)
     values, covariance = scipy.optimize.curve_fit(formula, X[:, 0], Y[:, 0], (1, 1))
     for x in (0.0, 1.0, 4.0):
         drawn = np.ptp(vertices[np.isclose(vertices[:, 0], x), 1]) / 2
@@ -106,7 +106,7 @@ def test_a_fit_that_is_no_better_than_the_mean_still_has_errors_and_notes():
     history = fit(decay("a*x + b", a=0, b=0), X, noise, solver="lm")
     assert history.failed is not None
     assert history.covariance is not None
-    line = scipy.stats.linregress(X[:, 0], noise[:, 0])
+    line: Any = scipy.stats.linregress(X[:, 0], noise[:, 0])
     assert history.covariance.errors["0.theta.a"][0, 0] == pytest.approx(line.stderr, rel=1e-9)
     same = np.full_like(X, 2.0)
     history = fit(decay("a*x + b", a=0, b=0), same, noise, solver="lm")

@@ -18,6 +18,7 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -77,7 +78,7 @@ def _task(line: str) -> int:
     return int(found[1]) if found else 0
 
 
-def tasks() -> dict[str, Callable[..., Iterator[object]]]:
+def tasks() -> dict[str, Callable[..., Iterator[Any]]]:
     import networks
     import tabular
     import tools

@@ -81,7 +81,7 @@ def depth(effort: Effort) -> Iterator[Row]:
         for seed in range(effort.seeds):
             net = ftnn.nn.Network(784, [64] * layers, 10, SINE, "tanh")
             ftnn.training.initialise(net, seed=seed)
-            history = ftnn.training.fit(net, x, y, epochs=epochs, seed=seed, test=tuple(test))
+            history = ftnn.training.fit(net, x, y, epochs=epochs, seed=seed, test=(test[0], test[1]))
             scores["ftnn"].append(history.accuracy or 0.0)
             torch.manual_seed(seed)
             blocks = [

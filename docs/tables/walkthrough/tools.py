@@ -28,11 +28,19 @@ np.save("y.npy", model.network(np.load("x.npy")))
 # --- 1: the catalogue and explain ---
 
 
-DOMAINS: dict[str, Callable[..., Any]] = {
-    "p*sqrt(q*x)": lambda x, p, q: p * np.sqrt(q * x),
-    "p*x**q": lambda x, p, q: p * x**q,
-    "p*log(1 + q*x)": lambda x, p, q: p * np.log(1 + q * x),
-}
+def _root(x: Any, p: Any, q: Any) -> Any:
+    return p * np.sqrt(q * x)
+
+
+def _power(x: Any, p: Any, q: Any) -> Any:
+    return p * x**q
+
+
+def _logarithm(x: Any, p: Any, q: Any) -> Any:
+    return p * np.log(1 + q * x)
+
+
+DOMAINS = {"p*sqrt(q*x)": _root, "p*x**q": _power, "p*log(1 + q*x)": _logarithm}
 
 
 def reading(effort: Effort) -> Iterator[Row]:
