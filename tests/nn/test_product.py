@@ -173,7 +173,7 @@ def test_lists_of_factors_are_calibrated_and_fitted(solver: Any):
     y = (2 + x[:, :1]) * (1 - 3 * x[:, 1:]) - x[:, 1:]
     history = fit(net, x, y, solver=solver, epochs=60)
     assert history.loss is not None
-    assert history.loss < (0.02 if solver == "direct" else 1e-12) * float(y.var())
+    assert history.loss < (0.1 if solver == "direct" else 1e-12) * float(y.var())
 
 
 @pytest.mark.parametrize("count", [3, 19])
