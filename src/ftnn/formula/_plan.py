@@ -37,16 +37,16 @@ class Plan:
     exact: bool = True
     """Whether the products are those of the formula as written. If not, factors are multiplied in another
     order and may leave the range of floats where F does not; see `products`."""
-    products: tuple[tuple[Expr, ...], ...] = ()
-    """If not exact, the factors of each product, an nth power n times. As long as each is 0, or all are of
-    moderate size together, their order does not matter."""
+    products: tuple[tuple[tuple[Expr, int], ...], ...] = ()
+    """If not exact, the factors of each product and how often each occurs. As long as each is 0, or all are
+    of moderate size together, their order does not matter."""
     exponentials: tuple[Expr, ...] = ()
     """The factors of exponentials that were split, exp(x + q) = exp(x)·exp(q): 0 means underflow."""
 
     @property
     def factors(self) -> tuple[Expr, ...]:
         """All factors of `products` but the exponentials."""
-        every = dict.fromkeys(factor for product in self.products for factor in product)
+        every = dict.fromkeys(factor for product in self.products for factor, _ in product)
         return tuple(factor for factor in every if factor not in self.exponentials)
 
     @property
@@ -118,8 +118,7 @@ def _gemm_plan(terms: Terms, splitter: Splitter) -> Plan:
     if exact:
         return Plan("gemm", reason, products, constant, common)
     every = [
-        tuple(factor for monomial in pair for factor, n in in_order(monomial) for _ in range(abs(n)))
-        for pair in terms
+        tuple((factor, abs(n)) for monomial in pair for factor, n in in_order(monomial)) for pair in terms
     ]
     return Plan(
         "gemm",
@@ -131,7 +130,7 @@ def _gemm_plan(terms: Terms, splitter: Splitter) -> Plan:
         products=tuple(every),
         exponentials=tuple(
             dict.fromkeys(
-                factor for product in every for factor in product if factor in splitter.exponentials
+                factor for product in every for factor, _ in product if factor in splitter.exponentials
             )
         ),
     )

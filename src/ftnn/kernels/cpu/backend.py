@@ -39,17 +39,17 @@ def _has_many_zeros(x: Tensor) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _reordered(program: Program) -> tuple[tuple[Expr, ...], ...]:
-    """The factors of each product that kernels multiply in another order than written.
+def _reordered(program: Program) -> tuple[tuple[tuple[Expr, int], ...], ...]:
+    """The factors, each with its power, of each product that kernels multiply in another order than written.
 
     Each depends on x alone or on matrices alone.
     """
-    reordered: list[tuple[Expr, ...]] = []
+    reordered: list[tuple[tuple[Expr, int], ...]] = []
     for part in postorder(lower(kernel_form(program), "llvm")):
         by = sides(part)
         alone = by["matrices"] + by["input"]
         if alone and len(alone) + len(by["both"]) > 2:
-            reordered.append(tuple(alone))
+            reordered.append(tuple((factor, 1) for factor in alone))
     return tuple(reordered)
 
 

@@ -25,6 +25,8 @@ from ftnn.kernels.program import Program
 if TYPE_CHECKING:
     from ftnn.kernels.cpu.elementwise import Elementwise
 
+LARGE = 2**60
+"""A power from which on only a factor of 1 is moderate; larger ones might not fit into a float."""
 _slope = cache(differentiate)
 
 
@@ -161,30 +163,30 @@ def suits(program: Program, x: Tensor, matrices: Matrices) -> bool:
 
 def moderate(
     program: Program,
-    products: Sequence[Sequence[Expr]],
+    products: Sequence[Sequence[tuple[Expr, int]]],
     x: Tensor,
     matrices: Matrices,
     *,
     never_zero: Sequence[Expr] = (),
 ) -> bool:
-    """Whether no product of these factors overflows or underflows in any order.
+    """Whether no product of these factors, each given with its power, overflows or underflows in any order.
 
     Each factor depends on x alone or on matrices alone. A 0 is harmless, except in `never_zero`.
     """
     if not products or not x.numel() or not matrices[0].numel():
         return True
-    most = torch.finfo(x.dtype).tiny ** -0.9
+    most = -0.9 * math.log(torch.finfo(x.dtype).tiny)
     values = {INPUT: x, **dict(zip(program.matrices, matrices, strict=True))}
-    extremes: dict[Expr, float] = {}
-    for factor in dict.fromkeys(factor for product in products for factor in product):
+    extremes: dict[Expr, float] = {}  # the largest distance from 1, as a logarithm
+    for factor in dict.fromkeys(factor for product in products for factor, _ in product):
         size = evaluate((factor,), values)[0].abs()
         low, high = map(float, size.aminmax())
         if low == 0 and factor not in never_zero:
             low = float(torch.where(size == 0, 1.0, size).amin())
         if not (low > 0 and high < math.inf):  # also if NaN
             return False
-        extremes[factor] = max(1 / low, high, 1)
-    return all(math.prod(extremes[factor] for factor in product) <= most for product in products)
+        extremes[factor] = max(-math.log(low), math.log(high), 0.0)
+    return all(sum(min(n, LARGE) * extremes[factor] for factor, n in product) <= most for product in products)
 
 
 def computes_as_written(program: Program, *, slopes: bool = False) -> bool:
