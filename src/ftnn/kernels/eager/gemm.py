@@ -185,7 +185,7 @@ def moderate(
             low = float(torch.where(size == 0, 1.0, size).amin())
         if not (low > 0 and high < math.inf):  # also if NaN
             return False
-        extremes[factor] = max(-math.log(low), math.log(high), 0.0)
+        extremes[factor] = max(-math.log(low), math.log(max(low, high)), 0.0)
     return all(sum(min(n, LARGE) * extremes[factor] for factor, n in product) <= most for product in products)
 
 
