@@ -17,7 +17,8 @@ from ftnn.kernels.cpu.compiler import Code, kernel
 from ftnn.kernels.cpu.threads import Call, run
 from ftnn.kernels.cpu.tiling import CHUNK, Backward, Block, Columns, Tile, address, addresses, spans
 from ftnn.kernels.loops.copies import CollectArgs, TotalArgs, collect, total
-from ftnn.kernels.loops.skipping_backward import BackwardArgs, slopes_of
+from ftnn.kernels.loops.forms import slopes_of
+from ftnn.kernels.loops.skipping_backward import BackwardArgs
 from ftnn.kernels.loops.skipping_backward import backward as skipping_backward
 from ftnn.kernels.loops.skipping_forward import ForwardArgs
 from ftnn.kernels.loops.skipping_forward import forward as skipping_forward

@@ -28,13 +28,8 @@ PER_CONNECTION = 4
 def suits(target: Target, x: Tensor, matrices: Matrices, most: int | None = None) -> bool:
     """Whether the layer is small: one thread, and no lists of zeros."""
     samples, inputs = x.shape
-    connections = inputs * matrices[0].shape[1]
-    return (
-        samples
-        > 0
-        < connections * (target.vectors(samples) + PER_CONNECTION)
-        <= (MOST if most is None else most)
-    )
+    work = inputs * matrices[0].shape[1] * (target.vectors(samples) + PER_CONNECTION)
+    return samples > 0 and 0 < work <= (MOST if most is None else most)
 
 
 def forward(program: Program, x: Tensor, matrices: Matrices, out: Tensor) -> None:

@@ -17,8 +17,9 @@ from ftnn.formula._ops import OPS
 from ftnn.kernels.codegen.control import I64, loop, when
 from ftnn.kernels.codegen.emitting import Emitter
 from ftnn.kernels.codegen.placeholders import SUM
-from ftnn.kernels.codegen.rewriting import at_zero, kernel_form, regrouped, side, without_cancellation
+from ftnn.kernels.codegen.rewriting import at_zero, kernel_form, side
 from ftnn.kernels.codegen.target import Args, Target
+from ftnn.kernels.loops.forms import value_of
 from ftnn.kernels.loops.kernel import Kernel, matrix_values
 from ftnn.kernels.program import Program
 
@@ -36,18 +37,13 @@ _SIMPLE = (
 @lru_cache(maxsize=512)
 def suits(program: Program) -> bool:
     """Whether memory decides how long a function takes, and F(0) = 0, so that nothing is shared."""
-    value = _value(program)
+    value = value_of(program)
     calls = [part for part in postorder(value) if isinstance(part, Call) and side(part) != "matrices"]
     return at_zero(kernel_form(program)) is ZERO and len(calls) <= CHEAP and all(map(_is_simple, calls))
 
 
 def _is_simple(part: Call) -> bool:
     return OPS[part.op].llvm in _SIMPLE or (part.op == "pow" and side(part.args[1]) == "number")
-
-
-def _value(program: Program) -> Expr:
-    (form,) = without_cancellation(kernel_form(program))
-    return regrouped(form)
 
 
 def _copied(value: Expr) -> list[Expr]:
@@ -66,7 +62,7 @@ def _copied(value: Expr) -> list[Expr]:
 
 def span(program: Program) -> int:
     """The inputs whose matrices are copied at once."""
-    return COPIED // GROUP // max(1, len(_copied(_value(program))))
+    return COPIED // GROUP // max(1, len(_copied(value_of(program))))
 
 
 class RegroupArgs(Args):
@@ -132,7 +128,7 @@ def forward_by_sample(program: Program, target: Target) -> str:
     """out[s] = F ⊙ x[s], for the samples of a tile and whole vectors of outputs."""
     k = Kernel("forward_by_sample", target, BySampleArgs)
     v, b, A, lanes = k.v, k.builder, BySampleArgs.places(), target.lanes
-    value, inputs_at_once = _value(program), span(program)
+    value, inputs_at_once = value_of(program), span(program)
     parts, total = _copied(value), folded("add", SUM, value)
     inputs, vectors, samples, stride = (
         k.number(place) for place in (A.inputs, A.vectors, A.samples, A.stride)

@@ -12,22 +12,14 @@ from functools import reduce
 
 from llvmlite import ir
 
-from ftnn.formula._derive import differentiate
-from ftnn.formula._expr import INPUT, ONE, ZERO, Expr, folded, plus, symbol, times
+from ftnn.formula._expr import INPUT, ONE, Expr, folded, plus, symbol
 from ftnn.kernels.codegen.bounds import limits
 from ftnn.kernels.codegen.control import I64, loop, when
 from ftnn.kernels.codegen.emitting import Emitter
 from ftnn.kernels.codegen.placeholders import ERROR, LARGEST, SUM, numbered_sum
-from ftnn.kernels.codegen.rewriting import (
-    frontier,
-    kernel_form,
-    product,
-    regrouped,
-    sides,
-    split_product,
-    without_cancellation,
-)
+from ftnn.kernels.codegen.rewriting import frontier
 from ftnn.kernels.codegen.target import Args, Target
+from ftnn.kernels.loops.forms import slopes_of, value_of
 from ftnn.kernels.loops.kernel import TILE, Kernel, hoisted, matrix_values
 from ftnn.kernels.program import Program
 
@@ -110,7 +102,7 @@ def dense_forward(program: Program, target: Target) -> str:
     k = Kernel("dense forward", target, DenseForwardArgs)
     v, A = k.v, DenseForwardArgs.places()
     lanes = target.lanes
-    value = regrouped(without_cancellation(kernel_form(program))[0])
+    value = value_of(program)
     vectors, stride = k.number(A.vectors), k.number(A.stride)
     tile = _Tile(k, k.pointer(A.x), stride, k.number(A.samples), [value])
     tables = k.pointers(A.matrices, len(program.matrices))
@@ -175,13 +167,8 @@ def dense_backward(program: Program, target: Target, *, by_x: bool, by_parameter
     k = Kernel("dense backward", target, DenseBackwardArgs)
     v, A = k.v, DenseBackwardArgs.places()
     lanes = target.lanes
-    form = kernel_form(program)
-    names = (*(program.parameters if by_parameters else ()), *((INPUT,) if by_x else ()))
-    slopes = [regrouped(s) for s in without_cancellation(*(differentiate(form, name) for name in names))]
-    down = slopes.pop() if by_x else ZERO
-    # A factor of matrices alone is applied after the sum over the samples.
-    outer, inner = map(list, zip(*map(split_product, slopes), strict=True)) if slopes else ([], [])
-    parts = [*map(with_error, inner), with_error(down)]
+    slopes = slopes_of(program, by_x, by_parameters)
+    inner, outer, down, parts = slopes.inner, slopes.outer, slopes.down, slopes.times_error
     stride = k.number(A.stride)
     tile = _Tile(k, k.pointer(A.x), stride, k.number(A.samples), parts)
     vectors, first, row_length = k.number(A.vectors), k.number(A.first), k.number(A.row_length)
@@ -238,10 +225,3 @@ def dense_backward(program: Program, target: Target, *, by_x: bool, by_parameter
 
     loop(v, k.number(A.inputs), each_input)
     return k.finish()
-
-
-def with_error(slope: Expr) -> Expr:
-    """slope·∂, with the factors of both x and matrices multiplied first, because slopes share them."""
-    by = sides(slope)
-    shared = times(product(by["both"]), ERROR)
-    return times(product(by["number"] + by["matrices"]), times(product(by["input"]), shared))

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
-
 from llvmlite import ir
 
-from ftnn.formula._derive import differentiate
 from ftnn.formula._expr import INPUT, ONE, ZERO, Expr, plus, symbol, times
 from ftnn.kernels.codegen.control import loop, when
 from ftnn.kernels.codegen.emitting import Emitter
 from ftnn.kernels.codegen.placeholders import ERROR, SUM
 from ftnn.kernels.codegen.rewriting import (
-    at_zero,
     frontier,
-    kernel_form,
-    regrouped,
-    split_product,
-    without_cancellation,
 )
 from ftnn.kernels.codegen.target import Args, Target
+from ftnn.kernels.loops.forms import slopes_of
 from ftnn.kernels.loops.kernel import TILE, Kernel, SampleLists, hoisted, matrix_values, over_vectors
 from ftnn.kernels.loops.updates import Update, Updating
 from ftnn.kernels.loops.zeros import ZerosErrors
@@ -53,39 +45,6 @@ class BackwardArgs(Args):
     """Whether `dx` is needed where x is zero."""
     scalars: int
     """Used with an update: see `updates.py`."""
-
-
-@dataclass(frozen=True)
-class Slopes:
-    """The slopes that a backward kernel evaluates: `outer`·`inner` for each parameter, `down` for x."""
-
-    outer: tuple[Expr, ...]
-    """Factors that depend only on matrices, applied after the sum over the samples."""
-    inner: tuple[Expr, ...]
-    down: Expr
-    inner_at_zero: tuple[Expr, ...]
-    down_at_zero: Expr
-
-    @property
-    def of_zeros(self) -> bool:
-        """Whether samples whose x is zero have a gradient."""
-        return any(part is not ZERO for part in self.inner_at_zero)
-
-
-@lru_cache(maxsize=512)
-def slopes_of(program: Program, by_x: bool, by_parameters: bool) -> Slopes:
-    form = kernel_form(program)
-    names = (*(program.parameters if by_parameters else ()), *((INPUT,) if by_x else ()))
-    slopes = [regrouped(s) for s in without_cancellation(*(differentiate(form, name) for name in names))]
-    down = slopes.pop() if by_x else ZERO
-    pairs = [split_product(slope) for slope in slopes]
-    return Slopes(
-        tuple(outer for outer, _ in pairs),
-        tuple(inner for _, inner in pairs),
-        down,
-        tuple(regrouped(at_zero(inner, slope=True)) for _, inner in pairs),
-        regrouped(at_zero(down, slope=True)),
-    )
 
 
 def backward(

@@ -8,21 +8,14 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from ftnn.formula._derive import differentiate
-from ftnn.formula._expr import INPUT, ZERO, Expr, folded, plus, symbol
+from ftnn.formula._expr import INPUT, Expr, folded, plus, symbol
 from ftnn.kernels.codegen.control import I64, loop
 from ftnn.kernels.codegen.emitting import Emitter
 from ftnn.kernels.codegen.placeholders import ERROR, SILENT, SUM, numbered_sum
-from ftnn.kernels.codegen.rewriting import (
-    frontier,
-    kernel_form,
-    regrouped,
-    split_product,
-    without_cancellation,
-)
+from ftnn.kernels.codegen.rewriting import frontier
 from ftnn.kernels.codegen.target import Args, Target
 from ftnn.kernels.loops.copies import transposed
-from ftnn.kernels.loops.dense import with_error
+from ftnn.kernels.loops.forms import slopes_of, value_of
 from ftnn.kernels.loops.kernel import Kernel, hoisted
 from ftnn.kernels.program import Program
 
@@ -149,29 +142,14 @@ def more_rows(program: Program, *, backward: tuple[bool, bool] | None = None) ->
     `backward` says whether gradients by x and by parameters are computed; None means the forward kernel.
     """
     if backward is None:
-        return 1 + len(frontier([_value(program)], "input"))
-    _, inner, down = _slopes(program, by_x=backward[0], by_parameters=backward[1])
-    return 1 + len(frontier([*map(with_error, inner), with_error(down)], "input"))
-
-
-def _value(program: Program) -> Expr:
-    return regrouped(without_cancellation(kernel_form(program))[0])
-
-
-def _slopes(program: Program, *, by_x: bool, by_parameters: bool) -> tuple[list[Expr], list[Expr], Expr]:
-    """Each parameter's slope as a factor of matrices alone, applied after the sum over the samples, and the
-    rest; then the slope by x, or 0."""
-    form = kernel_form(program)
-    names = (*(program.parameters if by_parameters else ()), *((INPUT,) if by_x else ()))
-    slopes = [regrouped(s) for s in without_cancellation(*(differentiate(form, name) for name in names))]
-    down = slopes.pop() if by_x else ZERO
-    outer, inner = map(list, zip(*map(split_product, slopes), strict=True)) if slopes else ([], [])
-    return outer, inner, down
+        return 1 + len(frontier([value_of(program)], "input"))
+    by_x, by_parameters = backward
+    return 1 + len(frontier(slopes_of(program, by_x, by_parameters).times_error, "input"))
 
 
 def small_forward(program: Program, target: Target) -> str:
     """rows = F ⊙ x."""
-    value = _value(program)
+    value = value_of(program)
     layer = _Layer("small forward", program, target, [value])
     k, total = layer.k, folded("add", SUM, value)
     loop(k.v, layer.outputs, lambda o, _: layer.clear(layer.by_output, k.times(o, layer.stride)))
@@ -200,8 +178,8 @@ def small_forward(program: Program, target: Target) -> str:
 
 def small_backward(program: Program, target: Target, *, by_x: bool, by_parameters: bool) -> str:
     """The gradients of Σ rows·(F ⊙ x) by x and every parameter."""
-    outer, inner, down = _slopes(program, by_x=by_x, by_parameters=by_parameters)
-    parts = [*map(with_error, inner), with_error(down)]
+    slopes = slopes_of(program, by_x, by_parameters)
+    inner, outer, down, parts = slopes.inner, slopes.outer, slopes.down, slopes.times_error
     layer = _Layer("small backward", program, target, parts)
     k, v, sent = layer.k, layer.k.v, layer.sent
     gradients = k.pointers(layer.A.gradients, len(inner))

@@ -26,7 +26,8 @@ from ftnn.kernels.codegen.target import DType
 from ftnn.kernels.cpu.compiler import host, kernel
 from ftnn.kernels.loops import activations, by_sample, losses, normalisation, steps, updates
 from ftnn.kernels.loops.copies import CollectArgs, collect
-from ftnn.kernels.loops.skipping_backward import BackwardArgs, backward, slopes_of
+from ftnn.kernels.loops.forms import slopes_of
+from ftnn.kernels.loops.skipping_backward import BackwardArgs, backward
 from ftnn.kernels.loops.skipping_forward import ForwardArgs, forward
 from ftnn.kernels.loops.zeros import SubsetSumArgs, subset_sums, subset_sums_size
 from ftnn.training._losses import LossFormula

@@ -60,7 +60,8 @@ def mnist_cells(
                 cells.append(Cell(function, activation, depth, float(gamma), seed, *settings))
     ranks: dict[tuple[object, ...], int] = {}
     for cell in cells:
-        ranks[_chain(cell)] = min(_rank(cell), ranks.get(_chain(cell), _RANKS))
+        rank = _rank(cell)
+        ranks[_chain(cell)] = min(rank, ranks.get(_chain(cell), rank))
     return sorted(cells, key=lambda cell: ranks[_chain(cell)])
 
 
@@ -69,11 +70,8 @@ def _chain(cell: Cell) -> tuple[object, ...]:
     return cell.function, cell.activation, cell.gamma, cell.seed
 
 
-_RANKS = 3
-
-
 def _rank(cell: Cell) -> int:
-    """0 at the paper's best γ, 1 if it has none."""
+    """0 at the paper's best γ, 1 if it has none, 2 otherwise."""
     best = paper_best_of(without_ranges(cell.function), cell.activation, cell.hidden_layers)
     return 1 if best is None or best.gamma is None else 0 if best.gamma == cell.gamma else 2
 
