@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
+from torch import nn
 
 import ftnn
 from ftnn.errors import DataError
-from ftnn.nn import Network, Partial
+from ftnn.nn import Network, Partial, Transfer
 from ftnn.training import History, fit
 from ftnn.training._diagnosis import cause_in, scale_of
 from ftnn.training._outcome import most_frequent
@@ -52,6 +53,14 @@ def test_a_rare_sample_outside_the_domain_is_found():
     x[2500] = -2.0
     advice = failed("p*sqrt(q*x) where p in [-1, 1] and q in [1, 2]", x, x[:, 0]).advice or ""
     assert "p*sqrt(q*x) is NaN for less than 1% of connections and inputs, as at x = -2, " in advice
+
+
+def test_modules_stay_in_their_modes():
+    layer, frozen = Transfer(3, 3, "p*sqrt(q*x) where q in [1, 2]"), nn.BatchNorm1d(3).eval()
+    net = nn.Sequential(layer, frozen, nn.Dropout())
+    for rows in (X, np.tile(np.abs(X), (9, 1))):  # with a cause, and without: then all samples are tried
+        cause_in(net, rows)
+        assert [module.training for module in net] == [True, False, True]
 
 
 def test_a_function_that_overflows_is_named_with_an_example():

@@ -32,6 +32,7 @@ from ftnn.inspect._layers import Array, connection_list, describe, fate, layers_
 from ftnn.kernels.eager.evaluation import evaluate
 from ftnn.nn import Network
 from ftnn.nn._feed_forward import FeedForward
+from ftnn.nn._modes import evaluating
 
 SAMPLES = 1024
 """Samples per pass through the network."""
@@ -175,7 +176,6 @@ def _samples(net: nn.Module, x: Any) -> Tensor:
 
 def _run(net: nn.Module, samples: Tensor, observe: dict[str, Callable[[Tensor], None]]) -> None:
     """Run `net` on the samples, and call `observe` with the inputs of each layer, (rows, in)."""
-    modes = [(module, module.training) for module in net.modules()]
 
     def hook(name: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
         def before_forward(layer: nn.Module, args: tuple[Any, ...]) -> None:
@@ -188,9 +188,9 @@ def _run(net: nn.Module, samples: Tensor, observe: dict[str, Callable[[Tensor], 
 
     handles = [net.get_submodule(name).register_forward_pre_hook(hook(name)) for name in observe]
     try:
-        net.eval()  # dropout would hide samples, and batch statistics would change
-        for block in samples.split(SAMPLES):
-            net(block)
+        with evaluating(net):  # dropout would hide samples, and batch statistics would change
+            for block in samples.split(SAMPLES):
+                net(block)
     except RuntimeError as error:  # torch's error for a wrong shape
         raise ShapeError(
             f"this {type(net).__name__} does not accept samples of shape {tuple(samples.shape[1:])}: {error}"
@@ -198,8 +198,6 @@ def _run(net: nn.Module, samples: Tensor, observe: dict[str, Callable[[Tensor], 
     finally:
         for handle in handles:
             handle.remove()
-        for module, mode in modes:
-            module.training = mode
 
 
 class _Observer:

@@ -15,6 +15,7 @@ from ftnn.formula._measure import is_outside
 from ftnn.formula._numpy import evaluate
 from ftnn.nn import Memory
 from ftnn.nn._feed_forward import FeedForward
+from ftnn.nn._modes import evaluating
 from ftnn.training._problem import Array, Problem
 
 SAMPLES, VALUES = 200, 2**20
@@ -49,19 +50,14 @@ def _cause_in(net: nn.Module, x: Array, share: float) -> str | None:
 @torch.no_grad()
 def _fails(net: nn.Module, x: Array) -> Array:
     """For which samples the outputs are not finite, (samples,)."""
-    first, was_training = next(net.parameters()), net.training
     if any(isinstance(part, Memory) for part in net.modules()):
         return np.zeros(len(x), bool)
-    try:
-        net.eval()
+    first = next(net.parameters())
+    with evaluating(net):
         pieces = [
-            net(
-                torch.from_numpy(np.ascontiguousarray(x[start : start + PIECE])).to(first.device, first.dtype)
-            )
-            for start in range(0, len(x), PIECE)
+            net(piece.to(first.device, first.dtype))
+            for piece in torch.from_numpy(np.ascontiguousarray(x)).split(PIECE)
         ]
-    finally:
-        net.train(was_training)
     return (~torch.cat(pieces).flatten(1).isfinite().all(1)).cpu().numpy()
 
 
@@ -95,13 +91,11 @@ def _inputs_of_layers(net: nn.Module, x: Tensor) -> Iterator[tuple[FeedForward, 
 
     layers = [part for part in net.modules() if isinstance(part, FeedForward)]
     handles = [layer.register_forward_pre_hook(note) for layer in layers]
-    was_training = net.training
     try:
-        net.eval()
         if not any(isinstance(part, Memory) for part in net.modules()):
-            net(x.to(first.device, first.dtype))
+            with evaluating(net):
+                net(x.to(first.device, first.dtype))
     finally:
-        net.train(was_training)
         for handle in handles:
             handle.remove()
     yield from seen
