@@ -44,12 +44,6 @@ class Plan:
     """The factors of exponentials that were split, exp(x + q) = exp(x)·exp(q): 0 means underflow."""
 
     @property
-    def factors(self) -> tuple[Expr, ...]:
-        """All factors of `products` but the exponentials."""
-        every = dict.fromkeys(factor for product in self.products for factor, _ in product)
-        return tuple(factor for factor in every if factor not in self.exponentials)
-
-    @property
     def gemms(self) -> int:
         """The number of matrix products."""
         return len(self.terms)
@@ -117,9 +111,10 @@ def _gemm_plan(terms: Terms, splitter: Splitter) -> Plan:
     reason = f"it is a sum of g(p)·h(x): {count}" + (" and a constant" if constant is not None else "")
     if exact:
         return Plan("gemm", reason, products, constant, common)
-    every = [
+    powers = tuple(
         tuple((factor, abs(n)) for monomial in pair for factor, n in in_order(monomial)) for pair in terms
-    ]
+    )
+    factors = dict.fromkeys(factor for product in powers for factor, _ in product)
     return Plan(
         "gemm",
         reason,
@@ -127,12 +122,8 @@ def _gemm_plan(terms: Terms, splitter: Splitter) -> Plan:
         constant,
         common,
         exact=False,
-        products=tuple(every),
-        exponentials=tuple(
-            dict.fromkeys(
-                factor for product in every for factor, _ in product if factor in splitter.exponentials
-            )
-        ),
+        products=powers,
+        exponentials=tuple(factor for factor in factors if factor in splitter.exponentials),
     )
 
 

@@ -1,4 +1,4 @@
-"""Training loops: plain PyTorch, and the compiled epoch of ftnn."""
+"""Training loops in short bursts: plain PyTorch, and the compiled epoch of ftnn."""
 
 from __future__ import annotations
 
