@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from ftnn.bench._bases import BASES
-from ftnn.bench._data import CLASSES, Data, digits
 from ftnn.bench._bursts import adam, torch_loop
+from ftnn.bench._data import CLASSES, Data, digits
 from ftnn.bench._measure import Burst, Effort, measure, threads
 from ftnn.bench._rows import Row, timed
 from ftnn.bench._systems import (

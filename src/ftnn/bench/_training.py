@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from torch import nn
 
-from ftnn.bench._data import CLASSES, Data, digits, sparse
 from ftnn.bench._bursts import adam, compiled_epoch, sgd, torch_loop
+from ftnn.bench._data import CLASSES, Data, digits, sparse
 from ftnn.bench._measure import Burst, Effort, measure, threads
 from ftnn.bench._rows import Row, timed
 from ftnn.bench._systems import (
