@@ -199,9 +199,11 @@ class Bench:
             backward, dense.DenseBackwardArgs, **common, g=packed, gradients=self.table(gradients),
             accumulate=0, dx=dx,
         )  # fmt: skip
-        if source.size >= width:
-            total = kernel(copies.total, self.target)
-            self.call(total, copies.TotalArgs, numbers=source.size, source=source, target=self.waste(width))
+        flag = self.put(np.zeros(1), np.int64)
+        self.call(
+            kernel(copies.check, self.target), copies.CheckArgs, numbers=source.size, source=source, flag=flag
+        )
+        assert flag[0] == 0
         return {
             "x": x,
             "values": values,

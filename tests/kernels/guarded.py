@@ -42,7 +42,7 @@ def place(array: Array, side: Side) -> Array:
 def torch_kernels(side: Side) -> None:
     """The torch backend, with its tensors and temporary buffers in guarded memory."""
     import ftnn
-    from ftnn.kernels.cpu import backend, skipping
+    from ftnn.kernels.cpu import backend, launch, lists
     from tests.kernels.yardstick import case
 
     def guarded(shape: Any, dtype: torch.dtype) -> torch.Tensor:
@@ -58,7 +58,9 @@ def torch_kernels(side: Side) -> None:
         **{name: getattr(torch, name) for name in dir(torch) if not name.startswith("__")}
     )
     proxy.empty = empty
-    skipping.torch = proxy  # pyright: ignore[reportAttributeAccessIssue]
+    importing: tuple[Any, ...] = (launch, lists)
+    for module in importing:
+        module.torch = proxy
     torch.Tensor.new_empty = new_empty  # pyright: ignore[reportAttributeAccessIssue]
     for dtype in (torch.float32, torch.float64):
         for inputs, outputs, batch, density in (

@@ -98,11 +98,11 @@ def was_shared(problem: Case) -> bool:
 
     target, out = host("float32"), torch.empty(len(problem.x), problem.grad.shape[1])
     parts = columns(problem.matrices, target)
-    tiles = skipping._tiles(
-        problem.program, problem.x, 0, len(problem.x), target, problem.matrices, zeros=False
+    _, outcome = skipping._forward(
+        problem.program, target, problem.x, (0, len(problem.x)), parts, out, zeros=False, explicit=False
     )
-    assert tiles is not None
-    return skipping._forward(problem.program, target, tiles, parts, out, explicit=False)
+    assert outcome.finite
+    return not outcome.lost
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 import ftnn
-from ftnn.kernels.cpu import backend, threads, tiling
+from ftnn.kernels.cpu import backend, dense, skipping, threads, tiling
 from ftnn.kernels.program import Program
 from tests.kernels.yardstick import Case, case
 
@@ -64,12 +64,27 @@ def test_results_have_the_same_bits_on_any_number_of_threads(name: str, dtype: t
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
+def forget_launches() -> None:
+    for module in (dense, skipping):
+        module._forward_launch.cache_clear()
+        module._backward_launch.cache_clear()
+
+
+@pytest.fixture
+def own_launches() -> Generator[None]:
+    """Launches that are prepared in this test are not used by others."""
+    yield
+    forget_launches()
+
+
+@pytest.mark.usefixtures("own_launches")
 def test_results_have_the_same_bits_for_any_block_size(monkeypatch: pytest.MonkeyPatch):
     problem = large()
     whole = computed(problem)
     for block, small in ((1, 0), (3, 0), (100, 0), (8, 10**9)):
         monkeypatch.setattr(tiling, "BLOCK_VECTORS", block)
         monkeypatch.setattr(tiling, "SMALL", small)
+        forget_launches()
         with on_threads(2):
             assert all(torch.equal(a, b) for a, b in zip(whole, computed(problem), strict=True))
 

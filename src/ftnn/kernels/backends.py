@@ -68,6 +68,8 @@ def compute(
 ) -> Tensor:
     """F ⊙ x, (batch, out), by the backend that `choose` selects."""
     module = choose(backend, program, x, matrices, lists)
+    if kept is not None:
+        kept.module = module
     out = module.transfer(program, x, matrices, lists, kept)
     if module.computes_as_written(program) or all_finite([out]):
         return out
@@ -84,8 +86,9 @@ def compute_backward(
     lists: Lists | None = None,
     kept: Kept | None = None,
 ) -> list[Tensor]:
-    """The gradients by each of `names`, by the backend that `choose` selects."""
-    module = choose(backend, program, x, matrices, lists)
+    """The gradients by each of `names`, by the backend of the forward pass, or one that `choose` selects."""
+    chosen: Computes | None = None if kept is None else kept.module
+    module = choose(backend, program, x, matrices, lists) if chosen is None else chosen
     slopes = module.transfer_backward(program, grad, x, matrices, names, lists, kept)
     if (
         (kept is not None and kept.finite)
@@ -101,15 +104,15 @@ def choose(backend: str, program: Program, x: Tensor, matrices: Matrices, lists:
     if backend == "triton":
         return _triton()
     if backend == "auto" and lists is None and gemm.suits(program, x, matrices):
-        return cpu_backend() if _is_tiny(program, x, matrices) else gemm
+        return cpu_backend() if _beats_products(program, x, matrices) else gemm
     if backend != "reference" and cpu_computes(x) and cpu_backend().in_range(program, x, matrices):
         return cpu_backend()
     return reference
 
 
-def _is_tiny(program: Program, x: Tensor, matrices: Matrices) -> bool:
-    """Whether one call of generated code is faster than some matrix products."""
-    return program.plan.exact and cpu_computes(x) and cpu_backend().beats_products(x, matrices)
+def _beats_products(program: Program, x: Tensor, matrices: Matrices) -> bool:
+    """Whether generated code is faster than matrix products."""
+    return program.plan.exact and cpu_computes(x) and cpu_backend().beats_products(program, x, matrices)
 
 
 def check_backend(backend: Backend, x: Tensor, *, lists: bool = False) -> None:

@@ -74,7 +74,7 @@ class _Direct(torch.autograd.Function):
         kept = Kept()
         out = compute(backend, program, x, matrices, None, kept)
         ctx.save_for_backward(x, *matrices, *kept.tensors)
-        ctx.program, ctx.backend, ctx.notes = program, backend, kept.notes
+        ctx.program, ctx.backend, ctx.module, ctx.notes = program, backend, kept.module, kept.notes
         return out if bias is None else out.add_(bias)
 
     @staticmethod
@@ -88,7 +88,7 @@ class _Direct(torch.autograd.Function):
             text = (*signature(program.function), backend, " ".join(names))
             slopes = torch.ops.ftnn.transfer_backward.default(grad, x, matrices, [], *text)
         else:
-            kept = Kept(saved[count:], ctx.notes)
+            kept = Kept(ctx.module, saved[count:], ctx.notes)
             slopes = compute_backward(backend, program, grad, x, matrices, names, None, kept)
         by_name = dict(zip(names, slopes, strict=True))
         by_bias = grad.sum(0) if needed[2] else None

@@ -71,6 +71,8 @@ class Lists:
 class Kept:
     """What a forward pass leaves for the backward pass on the same tensors, to save work."""
 
+    module: Any = None
+    """The backend that computed it."""
     tensors: Sequence[Tensor] = ()
     notes: Any = None
     """Whatever else the backend needs to read them."""

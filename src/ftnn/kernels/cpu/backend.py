@@ -25,6 +25,10 @@ from ftnn.kernels.program import Program
 
 DENSE = 0.5
 """Share of nonzero numbers from which on lists cost more than they save."""
+SPARSE = 0.3
+"""The same where matrix products could be used,"""
+LEAST_PRODUCTS = 128
+"""and the least number of outputs, times terms of the function."""
 KEPT = 2**19
 """The most numbers of x whose lists are kept from the forward pass to the backward pass; they take twice its
 memory."""
@@ -32,10 +36,15 @@ COUNTED = 16
 """Samples whose zeros are counted to estimate that share."""
 
 
+def _share_of_nonzeros(x: Tensor) -> float:
+    """An estimate from some of the samples."""
+    some = x[:: -(-x.shape[0] // COUNTED)]
+    return int(torch.count_nonzero(some)) / max(1, some.numel())
+
+
 def _has_many_zeros(x: Tensor) -> bool:
-    """Whether skipping zeros pays off, estimated from some of the samples."""
-    some = x[:: -(-len(x) // COUNTED)]
-    return int(torch.count_nonzero(some)) < DENSE * some.numel()
+    """Whether skipping zeros pays off."""
+    return _share_of_nonzeros(x) < DENSE
 
 
 @lru_cache(maxsize=256)
@@ -63,9 +72,12 @@ def in_range(program: Program, x: Tensor, matrices: Matrices) -> bool:
     return moderate(program, _reordered(program), x, matrices)
 
 
-def beats_products(x: Tensor, matrices: Matrices) -> bool:
-    """Whether a layer is so small that one call is faster than some matrix products."""
-    return small.suits(host_of(x), x, matrices, small.MOST_SEPARABLE)
+def beats_products(program: Program, x: Tensor, matrices: Matrices) -> bool:
+    """Whether a layer is so small that one call is faster than some matrix products, or skipping zeros is."""
+    if small.suits(host_of(x), x, matrices, small.MOST_SEPARABLE):
+        return True
+    products = len(program.plan.terms) * matrices[0].shape[1]
+    return products >= LEAST_PRODUCTS and _share_of_nonzeros(x) < SPARSE
 
 
 def transfer(
@@ -88,7 +100,7 @@ def transfer(
         dense.forward(program, target, x, parts, out)
     if kept is not None:
         kept.notes = _Decision(skipped, zeros=x.requires_grad)
-        kept.tensors = listed.tensors() if skipped and listed is not None else ()
+        kept.tensors = listed.chunks if skipped and listed is not None else ()
     return out
 
 
@@ -122,10 +134,10 @@ def transfer_backward(
     down = new(x, memory_format=torch.contiguous_format) if by_x else None
     if small.suits(host_of(x), x, matrices):
         finite = small.backward(program, x, matrices, grad, gradients, down)
-        if kept is not None:
-            kept.finite = finite
-    elif not is_empty:
-        _large_backward(program, grad, x, matrices, gradients, down, kept)
+    else:
+        finite = is_empty or _large_backward(program, grad, x, matrices, gradients, down, kept)
+    if kept is not None:
+        kept.finite = finite
     results = {} if down is None else {INPUT: down}
     results |= dict(zip(program.parameters, gradients, strict=False))
     return [results[name] for name in (INPUT, *program.parameters) if name in names]
@@ -139,28 +151,30 @@ def _large_backward(
     gradients: list[Tensor],
     down: Tensor | None,
     kept: Kept | None,
-) -> None:
-    """Fill the gradients, vector by vector of outputs."""
+) -> bool:
+    """Fill the gradients, vector by vector of outputs. Returns whether all are known to be finite."""
     target, out = host_of(x), matrices[0].shape[1]
     decision: _Decision | None = None if kept is None else kept.notes
     skips, listed = decision.skips if decision else _has_many_zeros(x), None
     if kept is not None and kept.tensors and decision:
-        listed = skipping.Listed.of(kept.tensors, len(x), target, zeros=decision.zeros)
+        listed = skipping.Listed(decision.zeros, list(kept.tensors))
 
-    def backward(work: Backward) -> None:
-        if not skips or not skipping.backward(program, target, x, work, listed):
-            dense.backward(program, target, x, work)
+    def backward(work: Backward) -> bool:
+        finite = skipping.backward(program, target, x, work, listed) if skips else None
+        return dense.backward(program, target, x, work) if finite is None else finite
 
+    finite = True
     for n, part in enumerate(columns(matrices, target)):
         if part.whole:
-            backward(Backward(part, grad, gradients, down))
+            finite = backward(Backward(part, grad, gradients, down))
             continue
         errors = torch.nn.functional.pad(grad[:, out - part.outputs :], (0, target.lanes - part.outputs))
         strips = [x.new_empty(len(matrices[0]), target.lanes) for _ in gradients]
         # The last outputs' error is added to that of the whole vectors.
         below = down if down is None or n == 0 else torch.empty_like(down)
-        backward(Backward(part, errors, strips, below))
+        finite = backward(Backward(part, errors, strips, below)) and finite
         for gradient, strip in zip(gradients, strips, strict=True):
             gradient[:, out - part.outputs :] = strip[:, : part.outputs]
         if down is not None and below is not None and below is not down:
             down += below
+    return finite

@@ -2,98 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
+from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
-from ftnn.kernels.codegen.rewriting import may_have_poles
 from ftnn.kernels.codegen.target import Target
 from ftnn.kernels.cpu import tiling
-from ftnn.kernels.cpu.compiler import Code, kernel
-from ftnn.kernels.cpu.threads import Call, run
-from ftnn.kernels.cpu.tiling import CHUNK, Backward, Block, Columns, Tile, address, addresses, spans
-from ftnn.kernels.loops.copies import CollectArgs, TotalArgs, collect, total
+from ftnn.kernels.cpu.compiler import kernel
+from ftnn.kernels.cpu.launch import Launch, Preparation, array
+from ftnn.kernels.cpu.lists import collecting, empty_lists, in_parallel, lists_of
+from ftnn.kernels.cpu.threads import Call
+from ftnn.kernels.cpu.tiling import CHUNK, Backward, Columns, Sizes, check_call, row_address, shares, spans
 from ftnn.kernels.loops.forms import slopes_of
 from ftnn.kernels.loops.skipping_backward import BackwardArgs
 from ftnn.kernels.loops.skipping_backward import backward as skipping_backward
 from ftnn.kernels.loops.skipping_forward import ForwardArgs
 from ftnn.kernels.loops.skipping_forward import forward as skipping_forward
 from ftnn.kernels.loops.zeros import SubsetSumArgs, subset_sums, subset_sums_size
-from ftnn.kernels.operands import Matrices
 from ftnn.kernels.program import Program
-
-LISTING_COST = 8
-"""Listing a number takes about as long as this many evaluations."""
-LEAST_ZEROS = 2
-"""With fewer zeros than this at an input, evaluating them one by one is cheaper."""
-
-
-@dataclass(frozen=True)
-class _Tile(Tile):
-    """For each input a list of the samples whose x is not zero, then the others."""
-
-    counts: Tensor
-    indices: Tensor
-    values: Tensor
-
-    @property
-    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.counts, self.indices, self.values
-
-    def addresses(self, row: int) -> tuple[int, int, int]:
-        """Of counts, indices and values at an input."""
-        place = row * self.stride
-        return (
-            self.counts.data_ptr() + 4 * row,
-            self.indices.data_ptr() + 4 * place,
-            self.values.data_ptr() + self.values.element_size() * place,
-        )
-
-
-def _tiles(
-    program: Program, x: Tensor, start: int, stop: int, target: Target, matrices: Matrices, *, zeros: bool
-) -> list[_Tile] | None:
-    """The tiles of samples start:stop of x, (batch, in). `zeros`: whether zeros are listed too.
-
-    None if a matrix is not finite: zeros must not be skipped then, because 0·∞ is not 0.
-    """
-    inputs, width, size = x.shape[1], target.lanes, target.size
-    parallel = tiling.worth_threads(stop - start, inputs, LISTING_COST)
-    totals = x.new_empty(len(matrices), width)
-    tasks: list[list[Call]] = []
-    for n, matrix in enumerate(matrices):
-        place = totals.data_ptr() + n * width * size
-        total_args = TotalArgs(numbers=matrix.numel(), source=matrix.data_ptr(), target=place)
-        tasks.append([(kernel(total, target), total_args)])
-    tiles: list[_Tile] = []
-    for first, samples, stride in tiling.tiles(start, stop, target):
-        counts = torch.empty(inputs, dtype=torch.int32)
-        indices, values = (torch.empty(inputs, stride, dtype=dtype) for dtype in (torch.int32, x.dtype))
-        tile = _Tile(first, samples, stride, counts, indices, values)
-        tiles.append(tile)
-        for row, end in tiling.shares(inputs, parallel=parallel):
-            counts_at, indices_at, values_at = tile.addresses(row)
-            args = CollectArgs(
-                inputs=end - row,
-                samples=samples,
-                stride=stride,
-                x=x.data_ptr() + (first * x.stride(0) + row * x.stride(1)) * size,
-                by_input=x.stride(1),
-                by_sample=x.stride(0),
-                counts=counts_at,
-                indices=indices_at,
-                values=values_at,
-                least=LEAST_ZEROS,
-                zeros=int(zeros),
-                signed=int(may_have_poles(program.expr)),
-            )
-            tasks.append([(kernel(collect, target), args)])
-    run(tasks, parallel=parallel)
-    return tiles if math.isfinite(totals.sum().item()) else None
 
 
 @dataclass(slots=True)
@@ -102,21 +31,17 @@ class Listed:
 
     zeros: bool
     """Whether zeros are listed too, which the gradient by x needs."""
-    tiles: list[list[_Tile]] = field(default_factory=list[list[_Tile]])
-    """The tiles of each chunk of samples."""
+    chunks: list[Tensor] = field(default_factory=list[Tensor])
+    """The lists of each chunk of samples."""
 
-    def tensors(self) -> list[Tensor]:
-        return [tensor for tiles in self.tiles for tile in tiles for tensor in tile.tensors]
 
-    @staticmethod
-    def of(tensors: Sequence[Tensor], samples: int, target: Target, *, zeros: bool) -> Listed:
-        """Those that hold `tensors`, in the order of `tensors()`."""
-        rest = iter(tensors)
-        tiles = [
-            [_Tile(*sizes, next(rest), next(rest), next(rest)) for sizes in tiling.tiles(start, stop, target)]
-            for start, stop in spans(samples, CHUNK)
-        ]
-        return Listed(zeros, tiles)
+class Outcome(NamedTuple):
+    """What kernels found out in a forward pass."""
+
+    lost: bool
+    """Whether sharing F(0) between zeros may have lost digits."""
+    finite: bool
+    """Whether all matrices are finite."""
 
 
 def forward(
@@ -127,142 +52,207 @@ def forward(
     out: Tensor,
     listed: Listed | None = None,
 ) -> bool:
-    """Fill `out`, (batch, out), and `listed` if it is given; False if zeros must not be skipped."""
-    for start, stop in spans(len(x), CHUNK):
+    """Fill `out`, (batch, out), and `listed` if it is given; False if zeros must not be skipped.
+
+    They must not if a matrix is not finite, because 0·∞ is not 0.
+    """
+    for start, stop in spans(x.shape[0], CHUNK):
         # Zeros share F(0), unless that may have lost digits.
         for explicit in (False, True):
             zeros = explicit or (listed is not None and listed.zeros)
-            tiles = _tiles(program, x, start, stop, target, parts[0].matrices, zeros=zeros)
-            if tiles is None:
+            lists, outcome = _forward(program, target, x, (start, stop), parts, out, zeros, explicit)
+            if not outcome.finite:
                 return False
-            if _forward(program, target, tiles, parts, out, explicit=explicit):
+            if not outcome.lost:
                 break
         if listed is not None:
-            listed.tiles.append(tiles)
+            listed.chunks.append(lists)
     return True
 
 
 def _forward(
     program: Program,
     target: Target,
-    tiles: Sequence[_Tile],
+    x: Tensor,
+    chunk: tuple[int, int],
     parts: Sequence[Columns],
     out: Tensor,
-    *,
+    zeros: bool,
     explicit: bool,
-) -> bool:
-    """Fill the rows of these tiles; False if sharing F(0) may have lost digits."""
-    code = kernel(skipping_forward, program, target)
-    lost = torch.zeros(1, dtype=torch.int64)
-    alive: list[Any] = []  # the targets of addresses
-
-    def call(tile: _Tile, block: Block) -> Call:
-        table = addresses(block.columns.matrices, block.first * target.lanes * target.size)
-        alive.append(table)
-        counts, indices, values = tile.addresses(0)
-        return code, ForwardArgs(
-            inputs=block.columns.inputs,
-            vectors=block.vectors,
-            samples=tile.samples,
-            stride=tile.stride,
-            counts=counts,
-            indices=indices,
-            values=values,
-            matrices=address(table),
-            row_length=block.columns.row_length,
-            u=block.scratch,
-            out=block.out,
-            out_row_length=block.out_row_length,
-            explicit=int(explicit),
-            lost=lost.data_ptr(),
+) -> tuple[Tensor, Outcome]:
+    """Fill the rows of one chunk, (start, stop). Returns the lists of its samples."""
+    start, stop = chunk
+    lists = empty_lists(Sizes.of(target, x, stop - start, parts[0], out))
+    for n, part in enumerate(parts):
+        sums, first = (out, start) if part.whole else (x.new_empty(stop - start, target.lanes), 0)
+        sizes = Sizes.of(target, x, stop - start, part, sums)
+        launch = _forward_launch(program, sizes, n == 0, zeros, explicit)
+        results = launch(
+            row_address(x, start),
+            lists.data_ptr(),
+            row_address(sums, first),
+            *(matrix.data_ptr() for matrix in part.matrices),
         )
+        outcome = Outcome(lost=bool(results[0]), finite=not results[1])
+        if outcome.lost or not outcome.finite:
+            return lists, outcome
+        if not part.whole:
+            out[start:stop, -part.outputs :] = sums[:, : part.outputs]
+    return lists, Outcome(lost=False, finite=True)
 
-    tiling.run_forward(tiles, parts, out, target, call)
-    return not lost.item()
+
+@lru_cache(maxsize=256)
+def _forward_launch(program: Program, sizes: Sizes, first: bool, zeros: bool, explicit: bool) -> Launch:
+    """Its arrays: x, lists, sums and matrices.
+
+    Its results: whether digits were lost, and whether a matrix is not finite.
+
+    **Arguments:**
+
+    - `first`: whether to fill the lists, and to check the matrices.
+    - `zeros`: whether zeros are listed too.
+    - `explicit`: whether to add F(0) to each zero instead of sharing it.
+    """
+    launch, target = Preparation(), sizes.target
+    lost, infinite = launch.table([0]), launch.table([0])
+    x, place, sums, *matrices = (array(n) for n in range(3 + len(program.matrices)))
+    lists = lists_of(sizes, place)
+    if first:
+        numbers = sizes.inputs * sizes.row_length
+        checks = [[check_call(target, matrix, numbers, infinite)] for matrix in matrices]
+        launch.then(checks + collecting(program, lists, x, zeros=zeros), parallel=in_parallel(sizes))
+    code = kernel(skipping_forward, program, target)
+    tasks: list[list[Call]] = []
+    for each in lists:
+        for block in tiling.blocks(launch, sizes, each.tile, sums):
+            offset = sizes.bytes(block.first * target.lanes)
+            args = ForwardArgs(
+                **each.at(0),
+                inputs=sizes.inputs,
+                vectors=block.vectors,
+                matrices=launch.table([matrix + offset for matrix in matrices]),
+                row_length=sizes.row_length,
+                u=block.scratch,
+                out=block.out,
+                out_row_length=sizes.outer_row_length,
+                explicit=int(explicit),
+                lost=lost,
+            )
+            tasks.append([(code, args)])
+    launch.then(tasks, parallel=sizes.parallel)
+    return launch.launch()
 
 
 def backward(
     program: Program, target: Target, x: Tensor, work: Backward, listed: Listed | None = None
-) -> bool:
-    """Fill the gradients; False if zeros must not be skipped. `listed` has the lists, if they were made."""
+) -> bool | None:
+    """Fill the gradients; returns whether all are known to be finite, or None if zeros must not be skipped.
+
+    `listed` has the lists, if they were made.
+    """
     by_x, by_parameters = work.down is not None, bool(work.gradients)
-    code = kernel(skipping_backward, program, target, by_x=by_x, by_parameters=by_parameters)
-    zeros_count = slopes_of(program, by_x, by_parameters).of_zeros
-    down_t = None if work.down is None else work.down.new_empty(*reversed(work.down.shape))
     ready = listed is not None and (listed.zeros or not by_x)
-    for n, (start, stop) in enumerate(spans(len(x), CHUNK)):
-        if listed is not None and ready:
-            tiles = listed.tiles[n]
-        else:
-            tiles = _tiles(program, x, start, stop, target, work.columns.matrices, zeros=by_x)
-        if tiles is None:
-            return False
-        _backward(code, zeros_count, target, tiles, work, down_t, first=start == 0)
-    if work.down is not None and down_t is not None:
-        work.down.copy_(down_t.t())
-    return True
+    finite = work.checked
+    for n, (start, stop) in enumerate(spans(x.shape[0], CHUNK)):
+        sizes = Sizes.of(target, x, stop - start, work.columns, work.errors)
+        lists = listed.chunks[n] if listed is not None and ready else empty_lists(sizes)
+        launch = _backward_launch(program, sizes, by_x, by_parameters, not ready, start == 0, work.checked)
+        results = launch(row_address(x, start), lists.data_ptr(), *work.addresses(start))
+        if results[0]:
+            return None
+        finite = finite and not results[1]
+    return finite
 
 
-def _backward(
-    code: Code,
-    zeros_count: bool,
-    target: Target,
-    tiles: Sequence[_Tile],
-    work: Backward,
-    down_t: Tensor | None,
-    *,
+@lru_cache(maxsize=256)
+def _backward_launch(
+    program: Program,
+    sizes: Sizes,
+    by_x: bool,
+    by_parameters: bool,
+    collects: bool,
     first: bool,
-) -> None:
-    part, size = work.columns, target.size
-    packs = work.packed_errors(tiles, target)
-    sums = _subset_sums(packs, tiles, target, parallel=work.parallel(tiles)) if zeros_count else packs
-    alive: list[Any] = []  # the targets of addresses
+    checked: bool,
+) -> Launch:
+    """Its arrays: x, lists, errors, the error sent down, matrices and gradients.
 
-    def calls(start: int, stop: int) -> list[Call]:
-        offset = start * part.row_length * size
-        table, gradients = addresses(part.matrices, offset), addresses(work.gradients, offset)
-        alive.extend((table, gradients))
+    Its results: whether a matrix is not finite, so that zeros must not be skipped, and whether a gradient is.
+
+    **Arguments:**
+
+    - `collects`: whether to fill the lists, and to check the matrices.
+    - `first`: whether these are the first samples, whose gradients overwrite what was there.
+    - `checked`: whether to check the gradients.
+    """
+    launch, target = Preparation(), sizes.target
+    unusable, infinite = launch.table([0]), launch.table([0])
+    gradients_count = len(program.parameters) if by_parameters else 0
+    x, place, errors, down, *rest = (array(n) for n in range(4 + len(program.matrices) + gradients_count))
+    matrices, gradients = rest[: len(program.matrices)], rest[len(program.matrices) :]
+    lists, row = lists_of(sizes, place), sizes.bytes(sizes.row_length)
+    tasks: list[list[Call]] = []
+    if collects:
+        numbers = sizes.inputs * sizes.row_length
+        tasks += [[check_call(target, matrix, numbers, unusable)] for matrix in matrices]
+        tasks += collecting(program, lists, x, zeros=by_x)
+    packs = [tiling.packed(launch, sizes, each.tile, errors) for each in lists]
+    sums = [0] * len(packs)
+    if slopes_of(program, by_x, by_parameters).of_zeros:
+        sums = [_subset_sums(launch, sizes, pack) for pack in packs]
+    launch.then(tasks + [calls for pack in packs for calls in pack.calls], parallel=sizes.parallel)
+    code = kernel(skipping_backward, program, target, by_x=by_x, by_parameters=by_parameters)
+    tasks = []
+    for start, stop in shares(sizes.inputs, parallel=sizes.parallel):
+        table = launch.table([matrix + start * row for matrix in matrices])
+        targets = [gradient + start * row for gradient in gradients]
+        targets_at = launch.table(targets)
         calls: list[Call] = []
-        for n, (tile, g, subsets) in enumerate(zip(tiles, packs, sums, strict=True)):
-            counts, indices, values = tile.addresses(start)
-            dx = 0 if down_t is None else down_t.data_ptr() + (start * down_t.shape[1] + tile.first) * size
+        for n, (each, pack, subsets) in enumerate(zip(lists, packs, sums, strict=True)):
+            sent = (
+                tiling.SentDown.of(launch, sizes, each.tile, each.tile.samples, start, stop) if by_x else None
+            )
             args = BackwardArgs(
+                **each.at(start),
                 inputs=stop - start,
-                vectors=part.vectors,
-                samples=tile.samples,
-                stride=tile.stride,
-                counts=counts,
-                indices=indices,
-                values=values,
-                matrices=address(table),
-                row_length=part.row_length,
-                g=g.data_ptr(),
-                subset_sums=subsets.data_ptr(),
-                gradients=address(gradients),
-                gradient_row_length=part.row_length,
+                vectors=sizes.vectors,
+                matrices=table,
+                row_length=sizes.row_length,
+                g=pack.place,
+                subset_sums=subsets,
+                gradients=targets_at,
+                gradient_row_length=sizes.row_length,
                 accumulate=int(n > 0 or not first),
-                dx=dx,
-                dx_row_length=0 if down_t is None else down_t.shape[1],
+                dx=0 if sent is None else sent.place,
+                dx_row_length=each.tile.samples,
                 dx_at_zero=1,
                 scalars=0,
             )
             calls.append((code, args))
-        return calls
+            if sent is not None:
+                calls += sent.calls(down, infinite if checked else None)
+        if checked:
+            numbers = (stop - start) * sizes.row_length
+            calls += [check_call(target, gradient, numbers, infinite) for gradient in targets]
+        tasks.append(calls)
+    launch.then(tasks, parallel=sizes.parallel)
+    return launch.launch()
 
-    work.run(tiles, calls)
 
+def _subset_sums(launch: Preparation, sizes: Sizes, pack: tiling.Packed) -> int:
+    """The place of the sums of a tile's errors over the subsets of each group of samples.
 
-def _subset_sums(
-    packs: Sequence[Tensor], tiles: Sequence[_Tile], target: Target, *, parallel: bool
-) -> list[Tensor]:
-    """The sums of each tile's errors over the subsets of each group of samples."""
-    sizes = [subset_sums_size(len(g), tile.samples, target) for g, tile in zip(packs, tiles, strict=True)]
-    sums = [g.new_empty(size) for g, size in zip(packs, sizes, strict=True)]
-    args = [
-        SubsetSumArgs(
-            vectors=len(g), samples=tile.samples, stride=tile.stride, g=g.data_ptr(), sums=s.data_ptr()
+    They are computed vector by vector, right after these are packed.
+    """
+    code, tile = kernel(subset_sums, sizes.target), pack.tile
+    per_vector = sizes.bytes(subset_sums_size(1, tile.samples, sizes.target))
+    place = launch.scratch(sizes.vectors * per_vector)
+    for vector, calls in enumerate(pack.calls):
+        args = SubsetSumArgs(
+            vectors=1,
+            samples=tile.samples,
+            stride=tile.stride,
+            g=pack.at(vector),
+            sums=place + vector * per_vector,
         )
-        for g, tile, s in zip(packs, tiles, sums, strict=True)
-    ]
-    run([[(kernel(subset_sums, target), each)] for each in args], parallel=parallel)
-    return sums
+        calls.append((code, args))
+    return place

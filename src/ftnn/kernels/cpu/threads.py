@@ -40,21 +40,26 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 
 def run(tasks: Sequence[Sequence[Call]], *, parallel: bool = True) -> None:
     """Run independent tasks; `torch.set_num_threads` sets the number of threads."""
-    threads = min(torch.get_num_threads(), len(tasks)) if parallel else 1
-    table = _table(tasks)
-    address = table.buffer_info()[0]
+    table = array("q", bytes(8 * words(tasks)))
+    place = table.buffer_info()[0]
+    table[:] = array("q", flattened(tasks, place))  # in place: the length is the same
+    start(place, min(torch.get_num_threads(), len(tasks)) if parallel else 1)
+    del table  # in use until now
+
+
+def start(table: int, threads: int) -> None:
+    """Run the tasks of the table at this address."""
     team = _team()
     if threads <= 1:
-        team(address)
-    elif (start := _torch_threads()) is not None and not _may_be_forked():
-        start(team, address, threads, 0)
+        team(table)
+    elif (together := _torch_threads()) is not None and not _may_be_forked():
+        together(team, table, threads, 0)
     else:
         # This thread does its share too, so there is one fewer to wake.
-        waiting = [_pool(os.getpid(), threads - 1).submit(team, address) for _ in range(threads - 1)]
-        team(address)
+        waiting = [_pool(os.getpid(), threads - 1).submit(team, table) for _ in range(threads - 1)]
+        team(table)
         for future in waiting:
             future.result()
-    del table  # in use until now
 
 
 def _may_be_forked() -> bool:
@@ -62,23 +67,24 @@ def _may_be_forked() -> bool:
     return os.getpid() != FIRST or multiprocessing.parent_process() is not None
 
 
-def _table(tasks: Sequence[Sequence[Call]]) -> array[int]:
-    """The team's input: a counter, the number of tasks, the end of each task's calls, and the calls.
+def words(tasks: Sequence[Sequence[Call]]) -> int:
+    """The length of the table of these tasks, in 64-bit numbers."""
+    return 3 + len(tasks) + sum(2 + len(args) for task in tasks for _, args in task)
 
-    A call is a pair (kernel, address of its arguments). The arguments themselves come last. NumPy would take
-    several times as long for so few numbers.
+
+def flattened(tasks: Sequence[Sequence[Call]], place: int) -> list[int]:
+    """The team's input, stored at `place`: a counter, the number of tasks, the end of each task's calls, and
+    the calls.
+
+    A call is a pair (kernel, address of its arguments). The arguments themselves come last.
     """
     calls = [call for task in tasks for call in task]
-    args_at = 3 + len(tasks) + 2 * len(calls)
-    table = array("q", bytes(8 * (args_at + sum(len(args) for _, args in calls))))
-    place = table.buffer_info()[0] + 8 * args_at
     numbers, pairs, args = [0, len(tasks), 0, *accumulate(map(len, tasks))], list[int](), list[int]()
+    first = place + 8 * (len(numbers) + 2 * len(calls))
     for code, call_args in calls:
-        pairs += (code.address, place)
+        pairs += (code.address, first + 8 * len(args))
         args += call_args
-        place += 8 * len(call_args)
-    table[:] = array("q", numbers + pairs + args)  # in place: the length is the same
-    return table
+    return numbers + pairs + args
 
 
 @cache

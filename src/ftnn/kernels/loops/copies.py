@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 from llvmlite import ir
 
 from ftnn.kernels.codegen.control import I32, I64, loop, when
@@ -192,24 +194,35 @@ def transposed(
     loop(k.v, rows, each_row)
 
 
-class TotalArgs(Args):
+class CheckArgs(Args):
     numbers: int
-    """The number of elements, at least a vector."""
     source: int
-    target: int
+    flag: int
+    """Set to 1 if some numbers are not finite, else left as it is."""
 
 
-def total(target: Target) -> str:
-    """Sum the numbers into a vector: a cheap test, as it is finite only if they all are."""
-    k, A = Kernel("total", target, TotalArgs), TotalArgs.places()
-    source, result, numbers = k.pointer(A.source), k.pointer(A.target), k.number(A.numbers)
-    width = ir.Constant(I64, k.v.lanes)
+def check(target: Target) -> str:
+    """Look for NaN and infinity among the numbers: a sum of them is finite only if all are.
 
-    def each(vec: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
-        return [k.v.add(carried[0], k.load(source, k.times(vec, k.v.lanes)))]
+    If the sum itself overflows, the flag is set, too.
+    """
+    k, A = Kernel("check", target, CheckArgs), CheckArgs.places()
+    v, source, numbers = k.v, k.pointer(A.source), k.number(A.numbers)
+    group = 4 * v.lanes  # four sums, so that additions need not wait for each other
+    whole = k.builder.sdiv(numbers, ir.Constant(I64, group))
 
-    whole = k.builder.sdiv(numbers, width)
-    # The last vector may include some numbers twice.
-    last = k.load(source, k.builder.sub(numbers, width))
-    k.store(loop(k.v, whole, each, [last])[0], result, ir.Constant(I64, 0))
+    def each_group(n: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+        first = k.times(n, group)
+        places = [k.plus(first, ir.Constant(I64, m * v.lanes)) for m in range(len(sums))]
+        return [v.add(total, k.load(source, place)) for total, place in zip(sums, places, strict=True)]
+
+    def each_number(n: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+        return [v.add(carried[0], k.broadcast(source, n))]
+
+    sums = loop(v, whole, each_group, [v.const(0.0)] * 4)
+    sums = [reduce(v.add, sums)]
+    (total,) = loop(v, numbers, each_number, sums, start=k.times(whole, group))
+    is_finite = v.eq(v.sub(total, total), v.const(0.0))
+    flag = k.pointer(A.flag)
+    when(v, v.any(v.logical_not(is_finite)), lambda: k.put_int64(1, flag, 0))
     return k.finish()
