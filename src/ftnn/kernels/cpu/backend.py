@@ -19,8 +19,8 @@ from ftnn.kernels.codegen.rewriting import kernel_form, sides
 from ftnn.kernels.cpu import dense, partial, skipping, small
 from ftnn.kernels.cpu.compiler import host_of
 from ftnn.kernels.cpu.tiling import Backward, columns
-from ftnn.kernels.eager.gemm import moderate
 from ftnn.kernels.operands import Kept, Lists, Matrices, Names
+from ftnn.kernels.ordering import moderate
 from ftnn.kernels.program import Program
 
 DENSE = 0.5

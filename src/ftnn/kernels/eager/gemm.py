@@ -5,7 +5,6 @@ Factors and their slopes are evaluated by generated elementwise code where there
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
@@ -20,13 +19,12 @@ from ftnn.kernels.contraction import WEIGHT
 from ftnn.kernels.eager.evaluation import evaluate
 from ftnn.kernels.generated import cpu_computes
 from ftnn.kernels.operands import Kept, Lists, Matrices, Names
+from ftnn.kernels.ordering import moderate
 from ftnn.kernels.program import Program
 
 if TYPE_CHECKING:
     from ftnn.kernels.cpu.elementwise import Elementwise
 
-LARGE = 2**60
-"""A power from which on only a factor of 1 is moderate; larger ones might not fit into a float."""
 _slope = cache(differentiate)
 
 
@@ -159,34 +157,6 @@ def suits(program: Program, x: Tensor, matrices: Matrices) -> bool:
     if plan.kind != "gemm" or plan.exact:
         return plan.kind == "gemm"
     return moderate(program, plan.products, x, matrices, never_zero=plan.exponentials)
-
-
-def moderate(
-    program: Program,
-    products: Sequence[Sequence[tuple[Expr, int]]],
-    x: Tensor,
-    matrices: Matrices,
-    *,
-    never_zero: Sequence[Expr] = (),
-) -> bool:
-    """Whether no product of these factors, each given with its power, overflows or underflows in any order.
-
-    Each factor depends on x alone or on matrices alone. A 0 is harmless, except in `never_zero`.
-    """
-    if not products or not x.numel() or not matrices[0].numel():
-        return True
-    most = -0.9 * math.log(torch.finfo(x.dtype).tiny)
-    values = {INPUT: x, **dict(zip(program.matrices, matrices, strict=True))}
-    extremes: dict[Expr, float] = {}  # the largest distance from 1, as a logarithm
-    for factor in dict.fromkeys(factor for product in products for factor, _ in product):
-        size = evaluate((factor,), values)[0].abs()
-        low, high = map(float, size.aminmax())
-        if low == 0 and factor not in never_zero:
-            low = float(torch.where(size == 0, 1.0, size).amin())
-        if not (low > 0 and high < math.inf):  # also if NaN
-            return False
-        extremes[factor] = max(-math.log(low), math.log(max(low, high)), 0.0)
-    return all(sum(min(n, LARGE) * extremes[factor] for factor, n in product) <= most for product in products)
 
 
 def computes_as_written(program: Program, *, slopes: bool = False) -> bool:
