@@ -8,7 +8,7 @@ import torch
 
 from ftnn.formula import Function
 from ftnn.kernels.backends import compute_backward
-from ftnn.kernels.cpu import backend, dense, small
+from ftnn.kernels.cpu import backend, dense, skipping, small
 from ftnn.kernels.cpu.compiler import host_of
 from ftnn.kernels.eager import reference
 from ftnn.kernels.operands import Kept
@@ -22,6 +22,8 @@ def test_small_means_few_evaluations_of_vectors_and_few_connections():
     problem = case(F12, 8, 8, 1000)
     target = host_of(problem.x)
     assert small.suits(target, problem.x, problem.matrices)
+    whole = case(F12, 32, 32, 1000)
+    assert not small.suits(target, whole.x, whole.matrices)
     wide = case(F12, 200, 100, 1)
     assert not small.suits(target, wide.x, wide.matrices)
     empty = case(F12, 3, 2, 0)
@@ -29,12 +31,12 @@ def test_small_means_few_evaluations_of_vectors_and_few_connections():
 
 
 @pytest.mark.parametrize("density", [0.1, 1.0])
-def test_a_small_layer_needs_no_tiles(density: float, monkeypatch: pytest.MonkeyPatch):
-    def tiled(*_: Any) -> None:
-        raise AssertionError("tiles were made")
+def test_a_small_layer_needs_no_launch(density: float, monkeypatch: pytest.MonkeyPatch):
+    def launched(*_: Any) -> None:
+        raise AssertionError("the kernels for large layers were used")
 
-    monkeypatch.setattr(dense, "_tiles", tiled)
-    monkeypatch.setattr("ftnn.kernels.cpu.skipping._tiles", tiled)
+    for module in (dense, skipping):
+        monkeypatch.setattr(module, "forward", launched)
     problem = case(F12, 5, 7, 33, density)
     torch.testing.assert_close(
         backend.transfer(problem.program, problem.x, problem.matrices),

@@ -19,6 +19,8 @@ from ftnn.kernels.program import Program
 
 MOST = 70_000
 """The most work of a small layer, in evaluations of a vector of samples."""
+MOST_WHOLE = 15_000
+"""The same if outputs fill whole vectors: then the kernels for large layers are faster."""
 MOST_SEPARABLE = 12_000
 """The same where matrix products could be used."""
 PER_CONNECTION = 4
@@ -27,9 +29,11 @@ PER_CONNECTION = 4
 
 def suits(target: Target, x: Tensor, matrices: Matrices, most: int | None = None) -> bool:
     """Whether the layer is small: one thread, and no lists of zeros."""
-    samples, inputs = x.shape
-    work = inputs * matrices[0].shape[1] * (target.vectors(samples) + PER_CONNECTION)
-    return samples > 0 and 0 < work <= (MOST if most is None else most)
+    (samples, inputs), outputs = x.shape, matrices[0].shape[1]
+    work = inputs * outputs * (target.vectors(samples) + PER_CONNECTION)
+    if most is None:
+        most = MOST if outputs % target.lanes else min(MOST, MOST_WHOLE)
+    return samples > 0 and 0 < work <= most
 
 
 def forward(program: Program, x: Tensor, matrices: Matrices, out: Tensor) -> None:
