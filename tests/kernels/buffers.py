@@ -185,7 +185,7 @@ class Bench:
         sums = self.waste(vectors * stride * width)
         common: dict[str, Any] = {
             "inputs": inputs, "vectors": vectors, "samples": samples, "stride": stride, "x": tile,
-            "matrices": table, "first": 0, "row_length": length,
+            "matrices": table, "row_length": length,
         }  # fmt: skip
         forward = kernel(dense.dense_forward, program, self.target)
         self.call(forward, dense.DenseForwardArgs, **common, u=sums, out=out, out_row_length=out_length)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from ftnn.kernels.codegen.target import DType
+from ftnn.kernels.cpu.columns import check_call
 from ftnn.kernels.cpu.compiler import host, kernel
 from ftnn.kernels.cpu.launch import Preparation, array
 from ftnn.kernels.cpu.threads import Call
-from ftnn.kernels.cpu.tiling import check_call
 from ftnn.kernels.loops.copies import TransposeArgs, transpose
 
 

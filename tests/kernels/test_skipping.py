@@ -94,12 +94,17 @@ def test_wildly_scaled_parameters_and_errors_stay_within_the_tolerance(
 def was_shared(problem: Case) -> bool:
     """Whether the forward kernel reports that sharing F(0) lost no digits."""
     from ftnn.kernels.cpu.compiler import host
-    from ftnn.kernels.cpu.tiling import columns
 
     target, out = host("float32"), torch.empty(len(problem.x), problem.grad.shape[1])
-    parts = columns(problem.matrices, target)
     _, outcome = skipping._forward(
-        problem.program, target, problem.x, (0, len(problem.x)), parts, out, zeros=False, explicit=False
+        problem.program,
+        target,
+        problem.x,
+        (0, len(problem.x)),
+        problem.matrices,
+        out,
+        zeros=False,
+        explicit=False,
     )
     assert outcome.finite
     return not outcome.lost

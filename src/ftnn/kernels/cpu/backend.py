@@ -18,7 +18,6 @@ from ftnn.formula._expr import INPUT, Expr, postorder
 from ftnn.kernels.codegen.rewriting import kernel_form, sides
 from ftnn.kernels.cpu import dense, partial, skipping, small
 from ftnn.kernels.cpu.compiler import host_of
-from ftnn.kernels.cpu.tiling import Backward, columns
 from ftnn.kernels.operands import Kept, Lists, Matrices, Names
 from ftnn.kernels.ordering import moderate
 from ftnn.kernels.program import Program
@@ -93,11 +92,10 @@ def transfer(
     if small.suits(target, x, matrices):
         small.forward(program, x, matrices, out)
         return out
-    parts = columns(matrices, target)
     listed = None if kept is None or x.numel() > KEPT else skipping.Listed(zeros=x.requires_grad)
-    skipped = _has_many_zeros(x) and skipping.forward(program, target, x, parts, out, listed)
+    skipped = _has_many_zeros(x) and skipping.forward(program, target, x, matrices, out, listed)
     if not skipped:
-        dense.forward(program, target, x, parts, out)
+        dense.forward(program, target, x, matrices, out)
     if kept is not None:
         kept.notes = _Decision(skipped, zeros=x.requires_grad)
         kept.tensors = listed.chunks if skipped and listed is not None else ()
@@ -152,29 +150,13 @@ def _large_backward(
     down: Tensor | None,
     kept: Kept | None,
 ) -> bool:
-    """Fill the gradients, vector by vector of outputs. Returns whether all are known to be finite."""
-    target, out = host_of(x), matrices[0].shape[1]
-    decision: _Decision | None = None if kept is None else kept.notes
-    skips, listed = decision.skips if decision else _has_many_zeros(x), None
-    if kept is not None and kept.tensors and decision:
-        listed = skipping.Listed(decision.zeros, list(kept.tensors))
-
-    def backward(work: Backward) -> bool:
-        finite = skipping.backward(program, target, x, work, listed) if skips else None
-        return dense.backward(program, target, x, work) if finite is None else finite
-
-    finite = True
-    for n, part in enumerate(columns(matrices, target)):
-        if part.whole:
-            finite = backward(Backward(part, grad, gradients, down))
-            continue
-        errors = torch.nn.functional.pad(grad[:, out - part.outputs :], (0, target.lanes - part.outputs))
-        strips = [x.new_empty(len(matrices[0]), target.lanes) for _ in gradients]
-        # The last outputs' error is added to that of the whole vectors.
-        below = down if down is None or n == 0 else torch.empty_like(down)
-        finite = backward(Backward(part, errors, strips, below)) and finite
-        for gradient, strip in zip(gradients, strips, strict=True):
-            gradient[:, out - part.outputs :] = strip[:, : part.outputs]
-        if down is not None and below is not None and below is not down:
-            down += below
-    return finite
+    """Fill the gradients; returns whether all are known to be finite."""
+    target, decision = host_of(x), None if kept is None else kept.notes
+    if decision.skips if isinstance(decision, _Decision) else _has_many_zeros(x):
+        listed = None
+        if kept is not None and kept.tensors and isinstance(decision, _Decision):
+            listed = skipping.Listed(decision.zeros, list(kept.tensors))
+        finite = skipping.backward(program, target, x, matrices, grad, gradients, down, listed)
+        if finite is not None:
+            return finite
+    return dense.backward(program, target, x, matrices, grad, gradients, down)

@@ -8,20 +8,11 @@ from functools import lru_cache
 from torch import Tensor
 
 from ftnn.kernels.codegen.target import Target
-from ftnn.kernels.cpu import tiling
+from ftnn.kernels.cpu.columns import Results, Step, backward_tasks, blocks, columns_of, packed
 from ftnn.kernels.cpu.compiler import kernel
 from ftnn.kernels.cpu.launch import Launch, Preparation, array
 from ftnn.kernels.cpu.threads import Call
-from ftnn.kernels.cpu.tiling import (
-    CHUNK,
-    Backward,
-    Columns,
-    Sizes,
-    check_call,
-    row_address,
-    shares,
-    spans,
-)
+from ftnn.kernels.cpu.tiling import CHUNK, Sizes, row_address, spans, tiles, worth_threads
 from ftnn.kernels.loops.copies import TransposeArgs, transpose
 from ftnn.kernels.loops.dense import DenseBackwardArgs, DenseForwardArgs, dense_backward, dense_forward
 from ftnn.kernels.program import Program
@@ -30,7 +21,7 @@ from ftnn.kernels.program import Program
 def _transposing(launch: Preparation, sizes: Sizes, x: int) -> tuple[list[int], list[list[Call]]]:
     """The places of the tiles of x, each (in, stride) and padded with zeros, and tasks that fill them."""
     code, places, tasks = kernel(transpose, sizes.target), list[int](), list[list[Call]]()
-    for tile in tiling.tiles(sizes.samples, sizes.target):
+    for tile in tiles(sizes):
         place = launch.scratch(sizes.bytes(sizes.inputs * tile.stride))
         args = TransposeArgs(
             rows=sizes.inputs,
@@ -47,19 +38,12 @@ def _transposing(launch: Preparation, sizes: Sizes, x: int) -> tuple[list[int], 
     return places, tasks
 
 
-def forward(program: Program, target: Target, x: Tensor, parts: Sequence[Columns], out: Tensor) -> None:
+def forward(program: Program, target: Target, x: Tensor, matrices: Sequence[Tensor], out: Tensor) -> None:
     """Fill `out`, (batch, out)."""
+    addresses = [matrix.data_ptr() for matrix in matrices]
     for start, stop in spans(x.shape[0], CHUNK):
-        for part in parts:
-            sums, first = (out, start) if part.whole else (x.new_empty(stop - start, target.lanes), 0)
-            launch = _forward_launch(program, Sizes.of(target, x, stop - start, part, sums))
-            launch(
-                row_address(x, start),
-                row_address(sums, first),
-                *(matrix.data_ptr() for matrix in part.matrices),
-            )
-            if not part.whole:
-                out[start:stop, -part.outputs :] = sums[:, : part.outputs]
+        launch = _forward_launch(program, Sizes.of(target, x, stop - start, out.shape[1]))
+        launch(row_address(x, start), row_address(out, start), *addresses)
 
 
 @lru_cache(maxsize=256)
@@ -67,85 +51,91 @@ def _forward_launch(program: Program, sizes: Sizes) -> Launch:
     """Its arrays: x, sums and matrices."""
     launch, target = Preparation(), sizes.target
     x, sums, *matrices = (array(n) for n in range(2 + len(program.matrices)))
-    places, tasks = _transposing(launch, sizes, x)
-    launch.then(tasks, parallel=tiling.worth_threads(sizes.samples, sizes.inputs, 1))
-    code, table = kernel(dense_forward, program, target), launch.table(matrices)
-    tasks = []
-    for tile, place in zip(tiling.tiles(sizes.samples, target), places, strict=True):
-        for block in tiling.blocks(launch, sizes, tile, sums):
-            args = DenseForwardArgs(
-                inputs=sizes.inputs,
-                vectors=block.vectors,
-                samples=tile.samples,
-                stride=tile.stride,
-                x=place,
-                matrices=table,
-                first=block.first * target.lanes,
-                row_length=sizes.row_length,
-                u=block.scratch,
-                out=block.out,
-                out_row_length=sizes.outer_row_length,
-            )
-            tasks.append([(code, args)])
+    every, (places, tasks) = columns_of(launch, sizes, matrices), _transposing(launch, sizes, x)
+    for columns in every:
+        tasks += columns.copying
+    launch.then(tasks, parallel=worth_threads(sizes.samples, sizes.inputs, 1))
+    code, tasks = kernel(dense_forward, program, target), []
+    for columns in every:
+        for tile, place in zip(tiles(sizes), places, strict=True):
+            for block in blocks(launch, columns, tile, sums):
+                args = DenseForwardArgs(
+                    inputs=sizes.inputs,
+                    vectors=block.vectors,
+                    samples=tile.samples,
+                    stride=tile.stride,
+                    x=place,
+                    matrices=launch.table(block.matrices),
+                    row_length=columns.row_length,
+                    u=block.scratch,
+                    out=block.out,
+                    out_row_length=columns.row_length,
+                )
+                tasks.append([(code, args), *block.after])
     launch.then(tasks, parallel=sizes.parallel)
     return launch.launch()
 
 
-def backward(program: Program, target: Target, x: Tensor, work: Backward) -> bool:
+def backward(
+    program: Program,
+    target: Target,
+    x: Tensor,
+    matrices: Sequence[Tensor],
+    grad: Tensor,
+    gradients: Sequence[Tensor],
+    down: Tensor | None,
+) -> bool:
     """Fill the gradients; returns whether all are known to be finite."""
-    by_x, by_parameters, finite = work.down is not None, bool(work.gradients), work.checked
+    by_x, by_parameters, finite = down is not None, bool(gradients), True
+    addresses = [tensor.data_ptr() for tensor in (*matrices, *gradients)]
     for start, stop in spans(x.shape[0], CHUNK):
-        sizes = Sizes.of(target, x, stop - start, work.columns, work.errors)
-        launch = _backward_launch(program, sizes, by_x, by_parameters, start == 0, work.checked)
-        finite = not launch(row_address(x, start), *work.addresses(start))[0] and finite
+        sizes = Sizes.of(target, x, stop - start, grad.shape[1])
+        launch = _backward_launch(program, sizes, by_x, by_parameters, start == 0)
+        down_at = 0 if down is None else row_address(down, start)
+        results = launch(row_address(x, start), row_address(grad, start), down_at, *addresses)
+        finite = finite and not results[0]
     return finite
 
 
 @lru_cache(maxsize=256)
-def _backward_launch(
-    program: Program, sizes: Sizes, by_x: bool, by_parameters: bool, first: bool, checked: bool
-) -> Launch:
+def _backward_launch(program: Program, sizes: Sizes, by_x: bool, by_parameters: bool, first: bool) -> Launch:
     """Its arrays: x, errors, the error sent down, matrices and gradients.
 
-    Its result: whether a gradient is not finite. For the arguments, see the same function of `skipping`.
+    Its result: whether a gradient is not finite. `first`: whether these are the first samples, whose
+    gradients overwrite what was there.
     """
     launch, target, count = Preparation(), sizes.target, len(program.matrices)
     infinite = launch.table([0])
-    gradients_count = len(program.parameters) if by_parameters else 0
-    x, errors, down, *rest = (array(n) for n in range(3 + count + gradients_count))
-    table, gradients = launch.table(rest[:count]), rest[count:]
-    targets = launch.table(gradients)
-    tiles = tiling.tiles(sizes.samples, target)
-    places, tasks = _transposing(launch, sizes, x)
-    packs = [tiling.packed(launch, sizes, tile, errors) for tile in tiles]
-    launch.then(tasks + [calls for pack in packs for calls in pack.calls], parallel=sizes.parallel)
-    code = kernel(dense_backward, program, target, by_x=by_x, by_parameters=by_parameters)
-    tasks = []
-    for start, stop in shares(sizes.inputs, parallel=sizes.parallel):
-        calls: list[Call] = []
-        for n, (tile, place, pack) in enumerate(zip(tiles, places, packs, strict=True)):
-            sent = tiling.SentDown.of(launch, sizes, tile, tile.stride, start, stop) if by_x else None
-            args = DenseBackwardArgs(
-                inputs=stop - start,
-                vectors=sizes.vectors,
-                samples=tile.samples,
-                stride=tile.stride,
-                x=place + sizes.bytes(start * tile.stride),
-                matrices=table,
-                first=start * sizes.row_length,
-                row_length=sizes.row_length,
-                g=pack.place,
-                gradients=targets,
-                accumulate=int(n > 0 or not first),
-                dx=0 if sent is None else sent.place,
-            )
-            calls.append((code, args))
-            if sent is not None:
-                calls += sent.calls(down, infinite if checked else None)
-        if checked:
-            row = sizes.bytes(sizes.row_length)
-            numbers = (stop - start) * sizes.row_length
-            calls += [check_call(target, gradient + start * row, numbers, infinite) for gradient in gradients]
-        tasks.append(calls)
+    x, errors, down, *matrices = (array(n) for n in range(3 + count))
+    gradients = [array(3 + count + n) for n in range(len(program.parameters) if by_parameters else 0)]
+    every, (places, tasks) = columns_of(launch, sizes, matrices), _transposing(launch, sizes, x)
+    packs = [[packed(launch, columns, tile, errors) for tile in tiles(sizes)] for columns in every]
+    for columns, of_tiles in zip(every, packs, strict=True):
+        tasks += columns.copying
+        for pack in of_tiles:
+            tasks += pack.tasks
     launch.then(tasks, parallel=sizes.parallel)
+    code = kernel(dense_backward, program, target, by_x=by_x, by_parameters=by_parameters)
+
+    def call(step: Step) -> Call:
+        columns, tile = step.packed.columns, step.packed.tile
+        args = DenseBackwardArgs(
+            inputs=step.inputs,
+            vectors=columns.vectors,
+            samples=tile.samples,
+            stride=tile.stride,
+            x=places[step.number] + sizes.bytes(step.start * tile.stride),
+            matrices=step.matrices,
+            row_length=columns.row_length,
+            g=step.packed.place,
+            gradients=step.gradients,
+            accumulate=step.accumulate,
+            dx=step.dx,
+        )
+        return code, args
+
+    results = Results(gradients, down if by_x else None, infinite)
+    launch.then(
+        backward_tasks(launch, packs, results, call, first=first, padded=True), parallel=sizes.parallel
+    )
     return launch.launch()

@@ -50,7 +50,7 @@ class Lists(NamedTuple):
 def lists_of(sizes: Sizes, place: int) -> list[Lists]:
     """The lists of all tiles, one behind the other."""
     lists: list[Lists] = []
-    for tile in tiles(sizes.samples, sizes.target):
+    for tile in tiles(sizes):
         numbers = sizes.inputs * tile.stride
         indices = place + sizes.bytes(numbers)
         lists.append(Lists(tile, sizes, place, indices, indices + 4 * numbers))

@@ -125,7 +125,7 @@ class TransposeArgs(Args):
     rows: int
     columns: int
     width: int
-    """The number of columns of the target; the rest is padded with zeros."""
+    """The number of columns of the target."""
     source: int
     source_by_row: int
     """The distance to the next row, in numbers."""
@@ -134,8 +134,11 @@ class TransposeArgs(Args):
     target_by_row: int
 
 
-def transpose(target: Target) -> str:
-    """target[row, column] = source[row, column] for any strides of the source; usually a transposition."""
+def transpose(target: Target, *, repeats: bool = False) -> str:
+    """target[row, column] = source[row, column] for any strides of the source; usually a transposition.
+
+    The rest of each row is padded with zeros, or repeats the last column.
+    """
     k = Kernel("transpose", target, TransposeArgs)
     A = TransposeArgs.places()
     columns, width = k.number(A.columns), k.number(A.width)
@@ -151,6 +154,7 @@ def transpose(target: Target) -> str:
         source_by_column=by_column,
         target=result,
         target_by_row=target_by_row,
+        repeats=repeats,
     )
     return k.finish()
 

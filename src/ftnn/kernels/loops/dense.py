@@ -88,8 +88,6 @@ class DenseForwardArgs(Args):
     stride: int
     x: int
     matrices: int
-    first: int
-    """Offset of the first output in each matrix."""
     row_length: int
     u: int
     """Scratch for (vectors, stride, lanes) numbers."""
@@ -106,14 +104,14 @@ def dense_forward(program: Program, target: Target) -> str:
     vectors, stride = k.number(A.vectors), k.number(A.stride)
     tile = _Tile(k, k.pointer(A.x), stride, k.number(A.samples), [value])
     tables = k.pointers(A.matrices, len(program.matrices))
-    first, row_length = k.number(A.first), k.number(A.row_length)
+    row_length = k.number(A.row_length)
     u, out, out_row_length = k.pointer(A.u), k.pointer(A.out), k.number(A.out_row_length)
     per_vector, zero = k.times(stride, lanes), v.const(0.0)
     loop(v, k.times(vectors, stride), lambda place, _: k.store(zero, u, k.times(place, lanes)))
 
     def each_input(j: ir.Value, _: Values) -> None:
         tile.at(j)
-        row = k.plus(first, k.times(j, row_length))
+        row = k.times(j, row_length)
 
         def each_vector(vec: ir.Value, _: Values) -> None:
             place = k.plus(row, k.times(vec, lanes))
@@ -150,9 +148,8 @@ class DenseBackwardArgs(Args):
     stride: int
     x: int
     matrices: int
-    first: int
-    """Offset of the first output in each matrix and gradient."""
     row_length: int
+    """Of matrices and gradients."""
     g: int
     """The error at the sums, (vectors, stride, lanes)."""
     gradients: int
@@ -171,7 +168,7 @@ def dense_backward(program: Program, target: Target, *, by_x: bool, by_parameter
     inner, outer, down, parts = slopes.inner, slopes.outer, slopes.down, slopes.times_error
     stride = k.number(A.stride)
     tile = _Tile(k, k.pointer(A.x), stride, k.number(A.samples), parts)
-    vectors, first, row_length = k.number(A.vectors), k.number(A.first), k.number(A.row_length)
+    vectors, row_length = k.number(A.vectors), k.number(A.row_length)
     tables = k.pointers(A.matrices, len(program.matrices))
     gradients = k.pointers(A.gradients, len(program.parameters) if by_parameters else 0)
     accumulate = k.is_set(k.number(A.accumulate))
@@ -183,7 +180,7 @@ def dense_backward(program: Program, target: Target, *, by_x: bool, by_parameter
         tile.at(j)
         if by_x:
             loop(v, stride, lambda s, _: k.store(zero, partial, k.times(s, lanes)))
-        row = k.plus(first, k.times(j, row_length))
+        row = k.times(j, row_length)
 
         def each_vector(vec: ir.Value, _: Values) -> None:
             place = k.plus(row, k.times(vec, lanes))
