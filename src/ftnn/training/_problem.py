@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,7 +16,7 @@ from ftnn.data._masked import unmasked
 from ftnn.errors import DataError, DTypeError, FtnnError, ShapeError
 from ftnn.kernels.codegen.target import DType
 from ftnn.training._checks import quoted
-from ftnn.training._losses import SOFTMAX, LossFormula, loss_formula
+from ftnn.training._losses import NAMES, SOFTMAX, LossFormula, loss_formula
 from ftnn.training.compiled.buffers import Samples, Targets
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -50,6 +51,11 @@ class Problem:
     @property
     def is_classification(self) -> bool:
         return self.loss == SOFTMAX
+
+    def check_start(self, predict: Callable[[Array], Array]) -> None:
+        """Raise a `FormulaError` if the user's loss is not finite at what an untrained network predicts."""
+        if self.loss not in NAMES:
+            self.formula.check_start(torch.from_numpy(predict(self.x)), torch.from_numpy(self.y))
 
     def samples(self, x: Array) -> Samples:
         """`x` as compiled epochs read it. The slow conversion is cached for the problem's own data."""

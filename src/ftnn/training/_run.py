@@ -109,6 +109,8 @@ class Run:
                 here = self.problem if stage.name == "ft" else problem
                 module = self._trained(stage)
                 engine = make_engine(self.engine, module, here, self.settings, self.optimizer, stage.rate)
+                if saved is None and number == 0:
+                    here.check_start(engine.outputs)
                 if number >= current:
                     self._stage(number, stage, engine, module, here, reporter)
                 if feeds:
