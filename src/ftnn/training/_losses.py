@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-import torch
 from torch import Tensor, nn
 
 from ftnn.errors import FtnnError
