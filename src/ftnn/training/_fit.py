@@ -15,6 +15,7 @@ from ftnn.errors import FtnnError
 from ftnn.nn import Network
 from ftnn.nn._descriptions import describe
 from ftnn.nn._safetensors import as_path
+from ftnn.training._chain import check_chain
 from ftnn.training._checkpoint import Checkpoint, CheckpointError, Keeper
 from ftnn.training._checks import callables, quoted
 from ftnn.training._covariance import covariance_of
@@ -161,6 +162,7 @@ def fit(
         settings = _stream_settings(settings, batches, len(x), batch_size, sample_weight, checkpoint)
     problem = problem_for(net, (Network, nn.Sequential), x, y, loss=loss, weights=sample_weight, test=test)
     problem = replace(problem, batches=batches)
+    check_chain(net)
     if settings.solver == "layerwise" and not isinstance(net, Network):
         raise FtnnError('solver="layerwise" trains an ftnn.nn.Network; for an nn.Sequential, use "direct"')
     path = None if checkpoint is None else as_path(checkpoint, CheckpointError)

@@ -59,8 +59,8 @@ class LossFormula:
             place = tuple(bad[0])
             raise error_in(
                 self.text,
-                f"the loss is {losses[place]:.3g} at y = {outputs[place]:.3g}, an output before training, and "
-                f"its target t = {y[place]:.3g}; expected a finite number for every target",
+                f"the loss is {losses[place]:.3g} at y = {outputs[place]:.3g}, an output before training, "
+                f"and its target t = {y[place]:.3g}; expected a finite number for every target",
             )
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ftnn.errors import ShapeError
 from ftnn.kernels import program_of, signature
 from ftnn.kernels.program import Program
 from ftnn.nn import Memory, MemoryNetwork, Network, Partial, Transfer
@@ -188,11 +187,6 @@ def lower(module: nn.Module) -> list[LoweredLayer]:
             layers[-1].activation = part
         elif layers[-1].norm is not None or isinstance(layers[-1].module, Memory):
             raise NoCompiledFormError(f"{kind} that does not follow a layer")
-        elif part.num_features != layers[-1].module.out_features:
-            raise ShapeError(
-                f"nn.BatchNorm1d({part.num_features}) follows a layer with "
-                f"{layers[-1].module.out_features} outputs"
-            )
         else:
             layers[-1].norm = part
     if not layers:

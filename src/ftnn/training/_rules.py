@@ -70,8 +70,8 @@ class Rule:
         for name in (*self.state, *self.constants):
             if name in SYMBOLS or not _is_symbol(name):
                 raise FtnnError(
-                    f"{quoted(name)} cannot name a state or a constant; expected a word other than functions, "
-                    f"pi, Python's keywords, {', '.join(SYMBOLS)}"
+                    f"{quoted(name)} cannot name a state or a constant; expected a word other than "
+                    f"functions, pi, Python's keywords, {', '.join(SYMBOLS)}"
                 )
         if both := sorted({*self.state} & {*self.constants}):
             raise FtnnError(f"{both[0]!r} is both a state and a constant")
