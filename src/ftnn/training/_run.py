@@ -29,7 +29,7 @@ from ftnn.training._outcome import MARGIN, at_chance, loss_of_the_mean, measure,
 from ftnn.training._problem import Array, Problem
 from ftnn.training._progress import Reporter
 from ftnn.training._random import Purpose, order, torch_generator
-from ftnn.training._schedules import HALVING, factors
+from ftnn.training._schedules import HALVING, factors, try_out
 from ftnn.training._searches import DEFAULT_STARTS
 from ftnn.training._settings import SECOND_ORDER, Settings, Stage, stages_of
 from ftnn.training._stream import count_of, pieces
@@ -96,6 +96,8 @@ class Run:
                 return saved.history
         history = self.state.history
         stages = self.stages if last is None else self.stages[: last + 1]
+        for stage in stages:
+            try_out(stage.schedule, stage.epochs * self._steps_of(self.problem))
         try:
             problem = self.problem
             for number, stage in enumerate(stages):
