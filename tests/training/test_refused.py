@@ -138,9 +138,19 @@ def test_a_bfloat16_network_is_refused():
         (
             {"y": Y.astype(float)},
             ShapeError,
-            r"y has shape \(20,\); .*if they are class labels, make them integers",
+            r"y has shape \(20,\); expected \(20, 3\) for 3 outputs; class labels must be integers",
         ),
-        ({"y": 5}, ShapeError, "y has no rows for 20 samples"),
+        ({"y": 5}, ShapeError, "y is a single number; expected one for each sample"),
+        (
+            {"y": np.linspace(-0.5, 3, 60).reshape(20, 3), "loss": "logistic"},
+            DataError,
+            "y has targets from -0.5 to 3; expected 0 to 1 for the loss 'logistic'",
+        ),
+        (
+            {"y": np.eye(20)[:, :3], "loss": "logistic", "test": (X, 2 * np.ones((20, 3)))},
+            DataError,
+            "the test y has targets from 2 to 2; expected 0 to 1",
+        ),
         ({"y": np.ones((20, 3, 1))}, ShapeError, r"y has shape \(20, 3, 1\)"),
         (
             {"sample_weight": np.ones(19)},

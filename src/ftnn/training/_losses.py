@@ -14,12 +14,12 @@ from ftnn.formula._names import OUTPUT, TARGET
 from ftnn.formula._parse import error_in, parse
 from ftnn.kernels import evaluate
 
-SOFTMAX = "softmax"
+SOFTMAX, LOGISTIC = "softmax", "logistic"
 FORMULAS = {
     "squared": "(y - t)**2/2",
     "absolute": "abs(y - t)",
     "huber": "where(abs(y - t) < 1, (y - t)**2/2, abs(y - t) - 0.5)",
-    "logistic": "softplus(y) - t*y",
+    LOGISTIC: "softplus(y) - t*y",
 }
 """Losses with a name. The loss of a sample is the sum over its outputs."""
 NAMES = (SOFTMAX, *FORMULAS)
