@@ -100,6 +100,27 @@ def test_a_normalisation_of_another_width_than_its_layer_is_refused(features: in
         fit(net, x, y, epochs=1)
 
 
+@pytest.mark.parametrize(
+    ("modules", "message"),
+    [
+        ([nn.Linear(5, 3), nn.Tanh(), nn.Sigmoid()], "no compiled form for two activations in a row"),
+        ([nn.Tanh(), nn.Linear(5, 3)], "no compiled form for an activation that does not follow a layer"),
+        (
+            [nn.Linear(5, 3), nn.Tanh(), nn.BatchNorm1d(3)],
+            "no compiled form for a normalisation that does not follow a layer",
+        ),
+        (
+            [nn.Linear(5, 3), nn.BatchNorm1d(3), nn.BatchNorm1d(3)],
+            "no compiled form for a normalisation that does not follow a layer",
+        ),
+    ],
+)
+def test_what_has_no_compiled_form_is_named(modules: list[nn.Module], message: str):
+    x, y = blobs(samples=60)
+    with pytest.raises(FtnnError, match=message):
+        fit(sequential(*modules), x, y, epochs=1, engine="compiled", solver="joint")
+
+
 def test_layerwise_training_needs_a_network():
     x, y = blobs(samples=60)
     with pytest.raises(FtnnError, match=r"trains an ftnn\.nn\.Network"):
@@ -122,7 +143,7 @@ def test_gamma_selects_the_papers_training_and_learning_rate_the_direct_one():
         ("x*p", "a formula in x; 'p' is unknown"),
         ("log(x)", "must be finite at -1, 0 and 1"),
         ("x +", "not a formula"),
-        (["relu"], "activation has 1 entries for 2 hidden layers"),
+        (["relu"], "activation has length 1; expected one activation, or a sequence of length 2"),
         (["relu", 3], "expected an activation"),
         (3, "expected an activation"),
     ],

@@ -145,7 +145,7 @@ def activations_for(activation: str | Sequence[str], layers: int) -> tuple[str, 
         ) from None
     if len(names) != layers:
         raise ShapeError(
-            f"activation has {len(names)} entries for {layers} hidden layers; expected one activation, or "
+            f"activation has length {len(names)}; expected one activation, or a sequence of length {layers}, "
             "one for each hidden layer"
         )
     for name in (activation,) if isinstance(activation, str) else names:

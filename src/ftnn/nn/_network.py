@@ -61,8 +61,8 @@ class Network(nn.Module):
         functions = [function] * len(widths) if one_for_all else list(function)
         if len(functions) != len(widths):
             raise ShapeError(
-                f"function has {len(functions)} entries for {len(widths)} hidden layers; expected one "
-                "function, or one for each hidden layer"
+                f"function has length {len(functions)}; expected one function, or a sequence of length "
+                f"{len(widths)}, one for each hidden layer"
             )
         self.in_features = size("in_features", in_features)
         self.out_features = size("out_features", out_features)

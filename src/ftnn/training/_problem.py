@@ -230,6 +230,7 @@ def _answers(y: Array, name: str, samples: int, loss: Loss, outputs: int, dtype:
     table = _finite(table, name, dtype)
     if loss == LOGISTIC and not ((table >= 0) & (table <= 1)).all():
         raise DataError(
-            f"{name} has targets from {table.min():g} to {table.max():g}; expected 0 to 1 for the loss {loss!r}"
+            f"{name} has targets from {table.min():g} to {table.max():g}; expected 0 to 1 for the loss "
+            f"{loss!r}"
         )
     return table
