@@ -141,6 +141,7 @@ def test_gamma_selects_the_papers_training_and_learning_rate_the_direct_one():
     [
         ("gelu", "unknown activation 'gelu'; expected one of logistic, relu, tanh"),
         ("x*p", "a formula in x; 'p' is unknown"),
+        ("5", r"does not depend on x\n  5\n  \^"),
         ("log(x)", "must be finite at -1, 0 and 1"),
         ("x +", "not a formula"),
         (["relu"], "activation has length 1; expected one activation, or a sequence of length 2"),

@@ -100,6 +100,8 @@ def _read(activation: str) -> ActivationFormula:
         value = parse(activation)
         for name in sorted(value.names - {INPUT}):
             raise error_in(activation, f"an activation is a formula in x; {name!r} is unknown", name)
+        if INPUT not in value.names:
+            raise error_in(activation, "the activation does not depend on x")
     formula = ActivationFormula(activation, value, differentiate(value, INPUT))
     points = torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64, device="cpu")  # even with a default device
     probe = formula(points)
