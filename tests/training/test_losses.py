@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 from ftnn.errors import FormulaError
 from ftnn.nn import MemoryNetwork
@@ -68,6 +70,15 @@ def test_a_loss_may_be_undefined_for_targets_that_do_not_occur(loss: str, engine
     assert len(history.epochs) == 2
     with pytest.raises(FormulaError, match=r"its target t = 0; expected a finite number for every target"):
         fit(network(outputs=1), X, targets() * (np.arange(120) != 77)[:, None], loss=loss, epochs=1)
+
+
+@pytest.mark.parametrize("loss", ["log(y)", "abs(y - t)"])
+def test_trying_a_loss_keeps_the_mode_of_every_module(loss: str):
+    net = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4).eval(), nn.Dropout(), nn.Linear(4, 1)).double()
+    modes = [module.training for module in net.modules()]
+    with suppress(FormulaError):
+        fit(net, X, targets(), loss=loss, epochs=1, engine="torch")
+    assert [module.training for module in net.modules()] == modes
 
 
 def test_outputs_that_are_not_finite_are_not_blamed_on_the_loss():

@@ -16,6 +16,7 @@ from torch import nn
 from ftnn.nn import Network
 from ftnn.nn._activations import Activate
 from ftnn.nn._folding import adapt
+from ftnn.nn._modes import evaluating
 from ftnn.nn._network import reset_linear
 from ftnn.training._checkpoint import CheckpointError, Keeper, Position, State, check_like
 from ftnn.training._diagnosis import cause_in, scale_of
@@ -112,7 +113,8 @@ class Run:
                 module = self._trained(stage)
                 engine = make_engine(self.engine, module, here, self.settings, self.optimizer, stage.rate)
                 if saved is None and number == 0:
-                    here.check_start(engine.outputs)
+                    with evaluating(module):  # the engine would leave it in evaluation mode
+                        here.check_start(engine.outputs)
                 if number >= current:
                     self._stage(number, stage, engine, module, here, reporter)
                 if feeds:
