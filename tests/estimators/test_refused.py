@@ -26,7 +26,10 @@ NAN = np.where(np.arange(3) == 1, np.nan, X)
         ({"function": "p*foo(x)"}, "foo"),
         ({"function": 3}, "function=3 must be a catalogue name"),
         ({"function": ["F01", None]}, r"function=\['F01', None\] must be"),
-        ({"function": ["F01", "F02"]}, "function has 2 entries for 1 hidden layers"),
+        (
+            {"function": ["F01", "F02"]},
+            "function has length 2; expected one function, or a sequence of length 1",
+        ),
         ({"function": "memory"}, "Memory"),
         ({"hidden_layer_sizes": 0}, "hidden_layer_sizes=0 must be the width of each hidden layer"),
         ({"hidden_layer_sizes": (10, -1)}, r"hidden_layer_sizes=\(10, -1\)"),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
 import ftnn
-from ftnn.errors import DTypeError, FormulaError, ShapeError
-from ftnn.nn import Network, Partial, Transfer
+from ftnn.errors import DataError, DTypeError, FormulaError, ShapeError
+from ftnn.nn import Memory, MemoryNetwork, Network, Partial, Transfer
+from ftnn.training import digest
 
 
 def data(scale: float = 1.0, features: int = 12) -> torch.Tensor:
@@ -95,6 +98,35 @@ def test_a_layer_is_untouched_until_its_parameters_change():
 def test_a_loaded_layer_is_not_untouched(tmp_path):  # pyright: ignore[reportMissingParameterType, reportUnknownParameterType]
     ftnn.save(Transfer(4, 3, "F12"), tmp_path / "layer")
     assert not ftnn.load(tmp_path / "layer").is_untouched  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Transfer(4, 3, "p*sin(q*x)"),
+        lambda: Partial(4, 3, "p*sin(q*x)", [[0, 1], [2, 2]]),
+        lambda: Network(4, [5], 2, "F12"),
+        lambda: Memory(4, 3),
+        lambda: MemoryNetwork(4, 3, 2),
+    ],
+)
+def test_calibration_refuses_data_that_are_empty_or_not_finite(make: Callable[[], Any]):
+    module = make()
+    before = digest(module)
+    with pytest.raises(DataError, match=r"x has shape \(0, 4\); calibrate needs at least one sample"):
+        module.calibrate(torch.ones(0, 4))
+    for bad in (torch.nan, torch.inf):
+        x = torch.ones(3, 5, 4)
+        x[1, 2, 3] = bad
+        with pytest.raises(DataError, match=rf"x\[1, 2, 3\] is {bad}; calibrate expects finite numbers"):
+            module.calibrate(x)
+    assert digest(module) == before
+
+
+def test_a_network_with_a_pole_in_its_first_layer_can_be_calibrated():
+    net = Network(4, [5, 5], 2, ftnn.Function("log(p*x)", init={"p": (1, 2)}))
+    net.calibrate(data(features=4))
+    assert net(torch.ones(1, 4)).shape == (1, 2)
 
 
 def test_calibration_refuses_wrong_inputs():

@@ -271,9 +271,9 @@ def long() -> nn.Module:
     [
         (
             lambda: nn.Conv2d(1, 1, 1),
-            r"cannot hold a Conv2d; expected one of .*module\.state_dict\(\)",
+            r"cannot hold modules of type Conv2d; expected one of .*module\.state_dict\(\)",
         ),
-        (lambda: nn.Sequential(Subclass(3, 2, "F12")), "cannot hold a Subclass"),
+        (lambda: nn.Sequential(Subclass(3, 2, "F12")), "cannot hold modules of type Subclass"),
         (shared, "shares a parameter"),
         (tied, "shares a parameter"),
         (parametrised, "remove_parametrizations"),

@@ -137,8 +137,16 @@ def test_the_backend_applies_to_every_layer():
             FtnnError,
             r"'gelu'; expected one of logistic, relu, tanh, relu20, or a formula in x such as 'x\*\(1 \+ erf",
         ),
-        ((5, [4, 4], 3, ["F12"]), ShapeError, "function has 1 entries for 2 hidden layers"),
-        ((5, [4], 3, ["F12", "F03"]), ShapeError, "function has 2 entries for 1 hidden layers"),
+        (
+            (5, [4, 4], 3, ["F12"]),
+            ShapeError,
+            "function has length 1; expected one function, or a sequence of length 2",
+        ),
+        (
+            (5, [4], 3, ["F12", "F03"]),
+            ShapeError,
+            "function has length 2; .* of length 1, one for each hidden layer",
+        ),
         ((5, 128, 3, "F12"), ShapeError, r"hidden must be the width of each hidden layer.*not 128"),
         ((5, [4, 0], 3, "F12"), ShapeError, "hidden must be a positive integer, not 0"),
         ((5, "44", 3, "F12"), ShapeError, "hidden must be a positive integer, not '4'"),

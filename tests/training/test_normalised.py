@@ -292,6 +292,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], dict[str, Any]]] = {
     "one left over": (lambda: form_of(make("network")).module, {"batch_size": 16}),
     "whole batch": (lambda: form_of(make("network")).module, {"batch_size": 300}),
     "sgd": (lambda: form_of(make("network")).module, {"optimizer": "sgd", "clip_norm": 0.05}),
+    "both limits": (lambda: form_of(make("network")).module, {"clip": 0.1, "clip_norm": 0.01}),
     "no limit": (lambda: form_of(make("mixed")).module, {"clip_norm": np.inf, "clip": 0.3}),
     "decay": (lambda: form_of(make("partial")).module, {"optimizer": "adamw", "weight_decay": 0.1}),
     "batch norm": (batch_norm, {"clip_norm": np.inf}),

@@ -13,7 +13,7 @@ from torch import nn, optim
 
 import ftnn
 from ftnn.errors import DataError, DTypeError, FtnnError, ShapeError
-from ftnn.nn import MemoryNetwork, Network
+from ftnn.nn import Memory, MemoryNetwork, Network, Transfer
 from ftnn.training import digest, fit_sequence, initialise
 from tests.training.problems import blobs, fit, network
 
@@ -138,9 +138,19 @@ def test_a_bfloat16_network_is_refused():
         (
             {"y": Y.astype(float)},
             ShapeError,
-            r"y has shape \(20,\); .*if they are class labels, make them integers",
+            r"y has shape \(20,\); expected \(20, 3\) for 3 outputs; class labels must be integers",
         ),
-        ({"y": 5}, ShapeError, "y has no rows for 20 samples"),
+        ({"y": 5}, ShapeError, "y is a single number; expected one for each sample"),
+        (
+            {"y": np.linspace(-0.5, 3, 60).reshape(20, 3), "loss": "logistic"},
+            DataError,
+            "y has targets from -0.5 to 3; expected 0 to 1 for the loss 'logistic'",
+        ),
+        (
+            {"y": np.eye(20)[:, :3], "loss": "logistic", "test": (X, 2 * np.ones((20, 3)))},
+            DataError,
+            "the test y has targets from 2 to 2; expected 0 to 1",
+        ),
         ({"y": np.ones((20, 3, 1))}, ShapeError, r"y has shape \(20, 3, 1\)"),
         (
             {"sample_weight": np.ones(19)},
@@ -155,6 +165,49 @@ def test_unusable_data_are_refused(arguments: dict[str, Any], error: type[FtnnEr
     caught = refusal(**arguments)
     caught.match(message)
     assert isinstance(caught.value, error)
+
+
+SIZES: dict[str, tuple[list[nn.Module], str]] = {
+    "layers": ([Transfer(5, 8, "F12"), nn.Linear(7, 3)], "a layer with 8 outputs feeds one with 7 inputs"),
+    "below functions": (
+        [nn.Linear(5, 8), nn.Tanh(), nn.Dropout(0.1), Transfer(9, 4, "F12"), nn.Linear(4, 3)],
+        "a layer with 8 outputs feeds one with 9 inputs",
+    ),
+    "nested": (
+        [nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8)), Network(7, [4], 3)],
+        "a layer with 8 outputs feeds one with 7 inputs",
+    ),
+    "normalisation": (
+        [nn.Linear(5, 6), nn.BatchNorm1d(7), nn.Linear(6, 3)],
+        r"nn\.BatchNorm1d\(7\) follows a layer with 6 outputs",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"gamma": None}, {"calibrate": False}, {"engine": "torch"}, {"solver": "joint"}, {"solver": "lm"},
+     {"solver": "lbfgs"}],
+)  # fmt: skip
+@pytest.mark.parametrize("name", SIZES)
+def test_layers_of_different_sizes_in_a_row_are_refused(name: str, settings: dict[str, Any]):
+    modules, message = SIZES[name]
+    with pytest.raises(ShapeError, match=message):
+        ftnn.training.fit(nn.Sequential(*modules), X, Y, epochs=1, **settings)
+
+
+@pytest.mark.parametrize("settings", [{}, {"engine": "torch"}, {"solver": "lm"}, {"solver": "joint"}])
+@pytest.mark.parametrize("state", [Memory(5, 8), nn.Sequential(nn.Linear(5, 5), Memory(5, 8))])
+def test_a_memory_in_a_sequential_is_refused(state: nn.Module, settings: dict[str, Any]):
+    with pytest.raises(
+        FtnnError, match=r"cannot train a Memory.*pass an ftnn\.nn\.MemoryNetwork to .*fit_seq"
+    ):
+        ftnn.training.fit(nn.Sequential(state, nn.Tanh(), nn.Linear(8, 3)), X, Y, epochs=1, **settings)
+
+
+def test_modules_of_unknown_sizes_may_come_between_layers():
+    net = nn.Sequential(nn.Linear(5, 8), nn.GLU(), nn.Linear(4, 3))
+    assert ftnn.training.fit(net, X.astype(np.float32), Y, epochs=1).epochs
 
 
 def test_numpy_numbers_short_floats_and_unmasked_arrays_are_accepted():

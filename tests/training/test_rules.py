@@ -23,6 +23,8 @@ from tests.training.problems import blobs, network
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Make = Callable[[list[Tensor], float], torch.optim.Optimizer]
+ANY_RULE: Any = Rule
+"""For arguments of the wrong type."""
 OPTIMIZERS: dict[str, Make] = {
     "sgd": lambda p, decay: torch.optim.SGD(p, 0.01, weight_decay=decay),
     "momentum": lambda p, decay: torch.optim.SGD(p, 0.01, momentum=0.9, weight_decay=decay),
@@ -113,6 +115,17 @@ def test_a_custom_rule_trains_equally_in_both_engines():
         (lambda: Rule("p - rate*g/v", {"v": "0.9*v"}), "not finite at its first step"),
         (lambda: Rule("p - rate"), "does not use the gradient"),
         (lambda: Rule("p - rate*g", {"rate": "g"}), "'rate' cannot name a state"),
+        (
+            lambda: Rule("p - rate*pi", {"pi": "0.9*pi + g"}),
+            "'pi' cannot name a state .*other than functions, pi",
+        ),
+        (lambda: Rule("p - rate*g", {"class": "g"}), "'class' cannot name a state"),
+        (lambda: Rule("p - rate*g", {"é": "g"}), "'é' cannot name a state"),
+        (lambda: Rule("p - rate*g", constants={"sin": 1.0}), "'sin' cannot name a state or a constant"),
+        (lambda: ANY_RULE("p - rate*g", {3: "g"}), "3 cannot name a state"),
+        (lambda: ANY_RULE("p - rate*g", "m"), r"state='m' must be a dictionary by name, such as \{'m': "),
+        (lambda: ANY_RULE("p - rate*g", None), "state=None must be a dictionary"),
+        (lambda: ANY_RULE("p - rate*g", {}, None), r"constants=None must be .*such as \{'eps': 1e-08\}"),
         (lambda: Rule("p - rate*g*a", constants={"a": float("nan")}), "a=nan must be a finite number"),
         (lambda: Rule("p - rate*m", {"m": "m + g"}, {"m": 1.0}), "both a state and a constant"),
     ],

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,11 +59,21 @@ def test_each_schedule_gives_a_different_result():
     [
         ("two-cycle", "schedule='two-cycle' is unknown; expected one of constant"),
         (3, "schedule=3 is unknown"),
-        (lambda done: -1.0, "gave -1 to -1; expected 0 or more"),
+        (lambda done: -1.0, "returned -1 at 0; expected a finite number of 0 or more"),
+        (lambda done: float("nan"), "returned nan at 0"),
         (lambda done: done.nothing, "schedule=.* failed"),
+        (lambda done: 1 / (1 - done), "schedule=.* failed at 1: float division by zero"),
+        (lambda done: float("inf") if 0.95 < done < 0.98 else 1, r"returned inf at 0\.9[567]"),
     ],
 )
-def test_an_unusable_schedule_is_refused(schedule: Any, message: str):
+@pytest.mark.parametrize("settings", [{}, {"solver": "joint"}, {"gamma": -2}])
+def test_an_unusable_schedule_is_refused_before_the_first_epoch(
+    schedule: Any, message: str, settings: dict[str, Any], tmp_path: Path
+):
     x, y = blobs()
+    path, seen = tmp_path / "run", list[int]()
+    callbacks = [lambda record, _: seen.append(record.epoch)]
     with pytest.raises(FtnnError, match=message):
-        fit(network(), x, y, schedule=schedule, epochs=1)
+        fit(network(), x, y, schedule=schedule, epochs=10, checkpoint=path, callbacks=callbacks, **settings)
+    assert not seen
+    assert not path.exists()

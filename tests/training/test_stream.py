@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from ftnn.errors import FtnnError
 from ftnn.training import fit
@@ -64,6 +64,18 @@ def test_an_iterable_without_a_length_trains_with_a_constant_rate():
     assert len(fit(network(), Unsized(), epochs=2, schedule="constant").epochs) == 2
     with pytest.raises(FtnnError, match="needs to know how many mini-batches there are"):
         fit(network(), Unsized(), epochs=2, schedule="one-cycle")
+
+
+class Samples(IterableDataset[Any]):
+    """A dataset without a length: the loader's own `len` raises an error, and it has no other truth value."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return zip(X, Y, strict=True)
+
+
+def test_a_data_loader_without_a_length_trains_with_a_constant_rate():
+    loader = DataLoader(Samples(), batch_size=20)
+    assert len(fit(network(), loader, epochs=2, schedule="constant").epochs) == 2
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,8 @@ def _read(activation: str) -> ActivationFormula:
         value = parse(activation)
         for name in sorted(value.names - {INPUT}):
             raise error_in(activation, f"an activation is a formula in x; {name!r} is unknown", name)
+        if INPUT not in value.names:
+            raise error_in(activation, "the activation does not depend on x")
     formula = ActivationFormula(activation, value, differentiate(value, INPUT))
     points = torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64, device="cpu")  # even with a default device
     probe = formula(points)
@@ -145,7 +147,7 @@ def activations_for(activation: str | Sequence[str], layers: int) -> tuple[str, 
         ) from None
     if len(names) != layers:
         raise ShapeError(
-            f"activation has {len(names)} entries for {layers} hidden layers; expected one activation, or "
+            f"activation has length {len(names)}; expected one activation, or a sequence of length {layers}, "
             "one for each hidden layer"
         )
     for name in (activation,) if isinstance(activation, str) else names:

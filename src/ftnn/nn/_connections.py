@@ -14,9 +14,9 @@ from ftnn.errors import DTypeError, FtnnError, ShapeError
 from ftnn.formula import Function, Mixed, as_function, name_of
 from ftnn.formula._balance import Inputs, balanced
 from ftnn.formula._ranges import Range
-from ftnn.kernels import BACKENDS, Backend, check_layout
+from ftnn.kernels import BACKENDS, Backend
 from ftnn.nn._matrices import Matrices
-from ftnn.nn._precision import DTYPES, autocast_dtype
+from ftnn.nn._precision import DTYPES
 
 AnyFunction = str | Function | Mixed
 
@@ -219,26 +219,6 @@ class Connections(nn.Module):
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, function={function}, "
             f"bias={self.bias is not None}{backend}"
-        )
-
-
-def check_input(module: nn.Module, x: Tensor, dtype: torch.dtype) -> None:
-    """Raise an error unless `x` is a tensor (…, in_features) of the module's dtype, or one for autocast."""
-    name, in_features = type(module).__name__, module.in_features
-    if not isinstance(x, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise DTypeError(f"{name} expects a torch tensor, not {type(x).__name__}")
-    check_layout("the input", x)
-    if x.dim() == 0 or x.shape[-1] != in_features:
-        raise ShapeError(
-            f"{name} has in_features={in_features}, but its input has shape {tuple(x.shape)}: "
-            f"the last dimension must be {in_features}"
-        )
-    if not x.is_floating_point():
-        raise DTypeError(f"the input is {x.dtype}, not floating-point; convert it with x.to({dtype})")
-    if x.dtype != dtype and autocast_dtype(x, dtype) is None:
-        raise DTypeError(
-            f"the input is {x.dtype}, but this {name} has parameters of {dtype}; "
-            f"convert the input with x.to({dtype}) or the module with .to({x.dtype})"
         )
 
 

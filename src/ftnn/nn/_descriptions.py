@@ -29,8 +29,8 @@ Description = dict[str, Any]
 def describe(module: nn.Module) -> Description:
     if type(module) not in _KINDS:
         raise ModelFileError(
-            f"a model file cannot hold a {type(module).__name__}; expected one of {', '.join(_BY_NAME)}. "
-            "For other modules, save module.state_dict()."
+            f"a model file cannot hold modules of type {type(module).__name__}; expected one of "
+            f"{', '.join(_BY_NAME)}. For other modules, save module.state_dict()."
         )
     if any(".parametrizations." in f".{name}" for name in module.state_dict()):
         raise ModelFileError(

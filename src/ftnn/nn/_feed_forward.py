@@ -13,12 +13,10 @@ from ftnn.errors import FtnnError
 from ftnn.formula import Function
 from ftnn.formula._balance import scaled_ranges
 from ftnn.kernels import Backend, connection_values, transfer
-from ftnn.nn._connections import AnyFunction, Connections, check_input
+from ftnn.nn._connections import AnyFunction, Connections
+from ftnn.nn._inputs import check_input, typical
 from ftnn.nn._precision import precision
 from ftnn.nn._reduce import Reduce, check_reduce, near_one, product
-
-SAMPLES = 1000
-"""The most samples that calibration looks at."""
 
 
 class FeedForward(Connections):
@@ -77,8 +75,7 @@ class FeedForward(Connections):
         - `generator`: for the random numbers.
         - `layers`: how many such layers follow each other in the network.
         """
-        check_input(self, x, self._first.dtype)
-        self._calibrate(x.detach().reshape(-1, self.in_features)[:SAMPLES], self.kinds, generator, layers)
+        self._calibrate(typical(self, x, self._first.dtype), self.kinds, generator, layers)
 
     def _calibrate(
         self, x: Tensor, kinds: Sequence[Function], generator: torch.Generator | None, layers: int

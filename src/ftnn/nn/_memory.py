@@ -10,8 +10,8 @@ from torch import Tensor
 from ftnn.errors import DTypeError, FtnnError, ShapeError
 from ftnn.formula import catalogue
 from ftnn.kernels import Backend, memory
-from ftnn.nn._connections import AnyFunction, Connections, check_input
-from ftnn.nn._feed_forward import SAMPLES
+from ftnn.nn._connections import AnyFunction, Connections
+from ftnn.nn._inputs import check_input, typical
 from ftnn.nn._precision import precision
 
 FORMULA = catalogue["memory"].formula
@@ -69,8 +69,7 @@ class Memory(Connections):
         - `x`: typical inputs, (…, in_features); the first 1,000 are used.
         - `generator`: for the random numbers.
         """
-        check_input(self, x, self._first.dtype)
-        self._draw_for(x.detach().reshape(-1, self.in_features)[:SAMPLES], self.kinds, generator)
+        self._draw_for(typical(self, x, self._first.dtype), self.kinds, generator)
 
     def reset(self, batch_size: int) -> Tensor:
         """The initial state: zeros, (batch_size, out_features, in_features)."""

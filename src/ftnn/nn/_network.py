@@ -12,8 +12,9 @@ from ftnn.errors import ShapeError
 from ftnn.formula import Function, Mixed
 from ftnn.kernels import Backend
 from ftnn.nn._activations import activations_for, inputs_through, torch_activation
-from ftnn.nn._connections import AnyFunction, check_input, size
-from ftnn.nn._feed_forward import SAMPLES, FeedForward, Transfer
+from ftnn.nn._connections import AnyFunction, size
+from ftnn.nn._feed_forward import FeedForward, Transfer
+from ftnn.nn._inputs import check_input, typical
 from ftnn.nn._memory import Memory
 
 OUTPUT_RANGE = 0.1
@@ -61,8 +62,8 @@ class Network(nn.Module):
         functions = [function] * len(widths) if one_for_all else list(function)
         if len(functions) != len(widths):
             raise ShapeError(
-                f"function has {len(functions)} entries for {len(widths)} hidden layers; expected one "
-                "function, or one for each hidden layer"
+                f"function has length {len(functions)}; expected one function, or a sequence of length "
+                f"{len(widths)}, one for each hidden layer"
             )
         self.in_features = size("in_features", in_features)
         self.out_features = size("out_features", out_features)
@@ -95,10 +96,9 @@ class Network(nn.Module):
 
         - `x`: typical inputs, (…, in_features); the first 1,000 samples are used.
         """
-        check_input(self, x, self.output.weight.dtype)
-        x = x.detach().reshape(-1, self.in_features)[:SAMPLES]
+        x = typical(self, x, self.output.weight.dtype)
         for layer, activate in zip(self.layers, self._activate, strict=True):
-            layer.calibrate(x, generator, layers=len(self.layers))
+            layer._calibrate(x, layer.kinds, generator, len(self.layers))  # a pole below makes x NaN here
             x = activate(layer(x))
         self.reset_output(generator)
 

@@ -15,6 +15,7 @@ from ftnn.errors import FtnnError
 from ftnn.nn import Network
 from ftnn.nn._descriptions import describe
 from ftnn.nn._safetensors import as_path
+from ftnn.training._chain import check_chain
 from ftnn.training._checkpoint import Checkpoint, CheckpointError, Keeper
 from ftnn.training._checks import callables, quoted
 from ftnn.training._covariance import covariance_of
@@ -83,8 +84,9 @@ def fit(
     - `batch_size`: Samples in a mini-batch; the last may be short. Gradients are means over it. 16 by
         default, 32 for the direct solver.
     - `engine`: `"compiled"` (CPU), `"torch"` (any optimizer and device), or `"auto"`.
-    - `seed`: The seed of all random numbers: the orders of samples and the fresh output layers. To draw the
-        hidden layers from it too, call [`ftnn.training.initialise`][] first.
+    - `seed`: The seed of all random numbers: the orders of samples, the fresh output layers of layerwise, and
+        what `calibrate` and `starts` draw. To draw the whole network from it, call
+        [`ftnn.training.initialise`][] first.
     - `clip`: The largest size of each parameter's gradient, summed over the mini-batch; None: no limit.
     - `checkpoint`: a file to save the run's progress in. If it exists, the run resumes from it, unless
         anything that affects the result has changed, such as the optimizer or its settings.
@@ -161,6 +163,7 @@ def fit(
         settings = _stream_settings(settings, batches, len(x), batch_size, sample_weight, checkpoint)
     problem = problem_for(net, (Network, nn.Sequential), x, y, loss=loss, weights=sample_weight, test=test)
     problem = replace(problem, batches=batches)
+    check_chain(net)
     if settings.solver == "layerwise" and not isinstance(net, Network):
         raise FtnnError('solver="layerwise" trains an ftnn.nn.Network; for an nn.Sequential, use "direct"')
     path = None if checkpoint is None else as_path(checkpoint, CheckpointError)

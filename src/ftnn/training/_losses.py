@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-import torch
 from torch import Tensor, nn
 
 from ftnn.errors import FtnnError
@@ -15,12 +14,12 @@ from ftnn.formula._names import OUTPUT, TARGET
 from ftnn.formula._parse import error_in, parse
 from ftnn.kernels import evaluate
 
-SOFTMAX = "softmax"
+SOFTMAX, LOGISTIC = "softmax", "logistic"
 FORMULAS = {
     "squared": "(y - t)**2/2",
     "absolute": "abs(y - t)",
     "huber": "where(abs(y - t) < 1, (y - t)**2/2, abs(y - t) - 0.5)",
-    "logistic": "softplus(y) - t*y",
+    LOGISTIC: "softplus(y) - t*y",
 }
 """Losses with a name. The loss of a sample is the sum over its outputs."""
 NAMES = (SOFTMAX, *FORMULAS)
@@ -40,7 +39,29 @@ class LossFormula:
         """The loss of each sample, (samples,), from labels (samples,) or targets (samples, out)."""
         if self.value is None:
             return nn.functional.cross_entropy(outputs, y, reduction="none")
-        return evaluate((self.value,), {OUTPUT: outputs, TARGET: y})[0].expand_as(outputs).sum(1)
+        return self._of_outputs(self.value, outputs, y).sum(1)
+
+    @staticmethod
+    def _of_outputs(value: Expr, outputs: Tensor, y: Tensor) -> Tensor:
+        return evaluate((value,), {OUTPUT: outputs, TARGET: y})[0].expand_as(outputs)
+
+    def check_start(self, outputs: Tensor, y: Tensor) -> None:
+        """Refuse a user's formula that is not finite for an untrained network: no training could mend it.
+
+        **Arguments:**
+
+        - `outputs`, `y`: (samples, out); outputs that are not finite themselves have another cause.
+        """
+        assert self.value is not None
+        losses = self._of_outputs(self.value, outputs, y)
+        bad = (~losses.isfinite() & outputs.isfinite()).nonzero()
+        if len(bad):
+            place = tuple(bad[0])
+            raise error_in(
+                self.text,
+                f"the loss is {losses[place]:.3g} at y = {outputs[place]:.3g}, an output before training, "
+                f"and its target t = {y[place]:.3g}; expected a finite number for every target",
+            )
 
 
 def loss_formula(loss: str) -> LossFormula:
@@ -65,11 +86,4 @@ def _read(loss: str) -> LossFormula:
         raise error_in(text, f"a loss is a formula in y and t; {name!r} is unknown", name)
     if OUTPUT not in value.names:
         raise error_in(text, "the loss does not depend on the output y")
-    formula = LossFormula(loss, value, differentiate(value, OUTPUT))
-    outputs, targets = (
-        torch.zeros(2, 1, dtype=torch.float64),
-        torch.tensor([[0.0], [1.0]], dtype=torch.float64),
-    )
-    if not bool(torch.isfinite(formula.of_samples(outputs + 0.5, targets)).all()):
-        raise error_in(text, "the loss is not finite at y = 0.5 and t = 0 or 1")
-    return formula
+    return LossFormula(loss, value, differentiate(value, OUTPUT))

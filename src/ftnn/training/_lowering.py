@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ftnn.errors import ShapeError
 from ftnn.kernels import program_of, signature
 from ftnn.kernels.program import Program
 from ftnn.nn import Memory, MemoryNetwork, Network, Partial, Transfer
@@ -180,21 +179,17 @@ def lower(module: nn.Module) -> list[LoweredLayer]:
     for part in _parts(module):
         if isinstance(part, LoweredLayer):
             layers.append(part)
-            continue
-        kind = "an activation" if isinstance(part, str) else "a normalisation"
-        if not layers or layers[-1].activation is not None:
-            raise NoCompiledFormError(f"{kind} that does not follow a layer")
-        if isinstance(part, str):
+        elif isinstance(part, str):
+            if not layers:
+                raise NoCompiledFormError("an activation that does not follow a layer")
+            if layers[-1].activation is not None:
+                raise NoCompiledFormError("two activations in a row")
             layers[-1].activation = part
-        elif layers[-1].norm is not None or isinstance(layers[-1].module, Memory):
-            raise NoCompiledFormError(f"{kind} that does not follow a layer")
-        elif part.num_features != layers[-1].module.out_features:
-            raise ShapeError(
-                f"nn.BatchNorm1d({part.num_features}) follows a layer with "
-                f"{layers[-1].module.out_features} outputs"
-            )
         else:
-            layers[-1].norm = part
+            last = layers[-1] if layers else None
+            if last is None or last.activation or last.norm is not None or isinstance(last.module, Memory):
+                raise NoCompiledFormError("a normalisation that does not follow a layer")
+            last.norm = part
     if not layers:
         raise NoCompiledFormError("a module without layers")
     return layers

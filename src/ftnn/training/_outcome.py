@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ftnn.errors import DataError
-from ftnn.training._losses import SOFTMAX, loss_formula
+from ftnn.training._losses import LOGISTIC, SOFTMAX, loss_formula
 from ftnn.training._problem import Array, Loss, Problem
 
 
@@ -53,7 +53,7 @@ def loss_of_the_mean(problem: Problem) -> float:
     if not weights.any():
         return 0.0
     prediction = np.average(y, axis=0, weights=weights)
-    if problem.loss == "logistic":
+    if problem.loss == LOGISTIC:
         share = np.clip(prediction, 1e-12, 1 - 1e-12)
         prediction = np.log(share / (1 - share))
     outputs = torch.from_numpy(np.broadcast_to(prediction, y.shape).copy())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,7 +16,7 @@ from ftnn.data._masked import unmasked
 from ftnn.errors import DataError, DTypeError, FtnnError, ShapeError
 from ftnn.kernels.codegen.target import DType
 from ftnn.training._checks import quoted
-from ftnn.training._losses import SOFTMAX, LossFormula, loss_formula
+from ftnn.training._losses import LOGISTIC, NAMES, SOFTMAX, LossFormula, loss_formula
 from ftnn.training.compiled.buffers import Samples, Targets
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -50,6 +51,11 @@ class Problem:
     @property
     def is_classification(self) -> bool:
         return self.loss == SOFTMAX
+
+    def check_start(self, predict: Callable[[Array], Array]) -> None:
+        """Raise a `FormulaError` if the user's loss is not finite at what an untrained network predicts."""
+        if self.loss not in NAMES:
+            self.formula.check_start(torch.from_numpy(predict(self.x)), torch.from_numpy(self.y))
 
     def samples(self, x: Array) -> Samples:
         """`x` as compiled epochs read it. The slow conversion is cached for the problem's own data."""
@@ -201,8 +207,10 @@ def _finite(array: Array, name: str, dtype: str) -> Array:
 
 
 def _answers(y: Array, name: str, samples: int, loss: Loss, outputs: int, dtype: str) -> Array:
-    if y.ndim == 0 or len(y) != samples:
-        raise ShapeError(f"{name} has {len(y) if y.ndim else 'no'} rows for {samples} samples")
+    if y.ndim == 0:
+        raise ShapeError(f"{name} is a single number; expected one for each sample")
+    if len(y) != samples:
+        raise ShapeError(f"{name} has {len(y)} rows for {samples} samples")
     if loss == SOFTMAX:
         if y.ndim != 1 or y.dtype.kind not in "iub":
             raise DataError(
@@ -216,7 +224,13 @@ def _answers(y: Array, name: str, samples: int, loss: Loss, outputs: int, dtype:
         return y.astype(np.int64)
     table = y[:, None] if y.ndim == 1 else y
     if table.ndim != 2 or table.shape[1] != outputs:
-        hint = "; if they are class labels, make them integers" if y.ndim == 1 else ""
+        hint = "; class labels must be integers" if y.ndim == 1 else ""
         message = f"{name} has shape {y.shape}; expected {(samples, outputs)} for {outputs} outputs{hint}"
         raise ShapeError(message)
-    return _finite(table, name, dtype)
+    table = _finite(table, name, dtype)
+    if loss == LOGISTIC and not ((table >= 0) & (table <= 1)).all():
+        raise DataError(
+            f"{name} has targets from {table.min():g} to {table.max():g}; expected 0 to 1 for the loss "
+            f"{loss!r}"
+        )
+    return table

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ftnn.errors import FtnnError
+from ftnn.errors import FormulaError, FtnnError
 from ftnn.formula._expr import Call, Expr, call, number, plus, postorder, substitute, symbol, times
 from ftnn.formula._names import GRADIENT, PARAMETER
 from ftnn.formula._numpy import evaluate
 from ftnn.formula._parse import error_in, parse
-from ftnn.training._checks import real
+from ftnn.training._checks import quoted, real
 
 if TYPE_CHECKING:  # settings are read without torch
     from torch import Tensor
@@ -62,11 +62,16 @@ class Rule:
     constants: Mapping[str, float] = field(default_factory=dict[str, float])
 
     def __post_init__(self) -> None:
+        for argument, example in (("state", {"m": "0.9*m + g"}), ("constants", {"eps": 1e-8})):
+            value = getattr(self, argument)
+            if not isinstance(value, Mapping):
+                raise FtnnError(f"{argument}={quoted(value)} must be a dictionary by name, such as {example}")
         names = {*SYMBOLS, *self.state, *self.constants}
         for name in (*self.state, *self.constants):
-            if not isinstance(name, str) or not name.isidentifier() or name in SYMBOLS:  # pyright: ignore[reportUnnecessaryIsInstance]
+            if name in SYMBOLS or not _is_symbol(name):
                 raise FtnnError(
-                    f"{name!r} cannot name a state or a constant; {', '.join(SYMBOLS)} are reserved"
+                    f"{quoted(name)} cannot name a state or a constant; expected a word other than "
+                    f"functions, pi, Python's keywords, {', '.join(SYMBOLS)}"
                 )
         if both := sorted({*self.state} & {*self.constants}):
             raise FtnnError(f"{both[0]!r} is both a state and a constant")
@@ -159,6 +164,14 @@ class CompiledRule:
 
 def _parsed(text: str) -> Expr:
     return parse(text, symbols=(STEP,))  # elsewhere, `step` is a function
+
+
+def _is_symbol(name: str) -> bool:
+    """Whether formulas read a name as a symbol, and not as a number, a function or part of Python."""
+    try:
+        return _parsed(name) == symbol(name)
+    except FormulaError:
+        return False
 
 
 def _replaced(formula: Expr, symbols: Mapping[Expr, Expr]) -> Expr:

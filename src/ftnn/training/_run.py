@@ -16,6 +16,7 @@ from torch import nn
 from ftnn.nn import Network
 from ftnn.nn._activations import Activate
 from ftnn.nn._folding import adapt
+from ftnn.nn._modes import evaluating
 from ftnn.nn._network import reset_linear
 from ftnn.training._checkpoint import CheckpointError, Keeper, Position, State, check_like
 from ftnn.training._diagnosis import cause_in, scale_of
@@ -29,7 +30,7 @@ from ftnn.training._outcome import MARGIN, at_chance, loss_of_the_mean, measure,
 from ftnn.training._problem import Array, Problem
 from ftnn.training._progress import Reporter
 from ftnn.training._random import Purpose, order, torch_generator
-from ftnn.training._schedules import HALVING, factors
+from ftnn.training._schedules import HALVING, factors, try_out
 from ftnn.training._searches import DEFAULT_STARTS
 from ftnn.training._settings import SECOND_ORDER, Settings, Stage, stages_of
 from ftnn.training._stream import count_of, pieces
@@ -96,6 +97,8 @@ class Run:
                 return saved.history
         history = self.state.history
         stages = self.stages if last is None else self.stages[: last + 1]
+        for stage in stages:
+            try_out(stage.schedule, stage.epochs * self._steps_of(self.problem))
         try:
             problem = self.problem
             for number, stage in enumerate(stages):
@@ -109,6 +112,9 @@ class Run:
                 here = self.problem if stage.name == "ft" else problem
                 module = self._trained(stage)
                 engine = make_engine(self.engine, module, here, self.settings, self.optimizer, stage.rate)
+                if saved is None and number == 0:
+                    with evaluating(module):  # the engine would leave it in evaluation mode
+                        here.check_start(engine.outputs)
                 if number >= current:
                     self._stage(number, stage, engine, module, here, reporter)
                 if feeds:

@@ -19,6 +19,8 @@ HALVING = "halving"
 """The paper's Newbob+/Train: the rate is halved after an epoch that hardly improves the loss."""
 RISE, FROM, TO = 0.3, 1 / 25, 1e-4 / 25
 """One-cycle: how long the rate rises, and the shares of its peak at which it starts and ends."""
+MOST_TRIED = 10_000
+"""The most steps at which a user's function is tried before training."""
 WARM_UP = 0.05
 """The share of a stage in which the rate rises."""
 
@@ -65,15 +67,28 @@ def factors(schedule: Schedule, first: int, count: int, total: int) -> Array:
     done = np.arange(first, first + count) / max(total - 1, 1)
     if isinstance(schedule, str):
         return _NAMED[schedule](done)
+    return np.array([_share(schedule, float(progress)) for progress in done])
+
+
+def _share(schedule: Callable[[float], float], progress: float) -> float:
+    """What a user's function returns, checked."""
     try:
-        shares = np.array([float(schedule(float(progress))) for progress in done])
+        share = float(schedule(progress))
     except Exception as error:
-        raise FtnnError(f"schedule={quoted(schedule)} failed: {error}") from error
-    if not (np.isfinite(shares).all() and (shares >= 0).all()):
+        raise FtnnError(f"schedule={quoted(schedule)} failed at {progress:g}: {error}") from error
+    if not 0 <= share < math.inf:
         raise FtnnError(
-            f"schedule={quoted(schedule)} gave {shares.min():g} to {shares.max():g}; expected 0 or more"
+            f"schedule={quoted(schedule)} returned {share:g} at {progress:g}; expected a finite number of 0 "
+            "or more"
         )
-    return shares
+    return share
+
+
+def try_out(schedule: Schedule, total: int) -> None:
+    """Call a user's function at the steps of a stage, or at many of them, so that it cannot fail late."""
+    if callable(schedule):
+        for progress in np.linspace(0, 1, min(total, MOST_TRIED)):
+            _share(schedule, float(progress))
 
 
 def describe(schedule: Schedule) -> str:

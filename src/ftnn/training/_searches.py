@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from ftnn.errors import FtnnError
-from ftnn.nn._feed_forward import SAMPLES, FeedForward
+from ftnn.nn._feed_forward import FeedForward
+from ftnn.nn._inputs import SAMPLES
 from ftnn.nn._network import reset_linear
 from ftnn.training._checks import quoted
 from ftnn.training._lbfgs import Descent, descend

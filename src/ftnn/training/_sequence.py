@@ -73,6 +73,7 @@ def fit_sequence(
             )
         name = "torch"
     cells = _cells(net, state)
+    problem.check_start(lambda sequence: _outputs(net, sequence, cells))
     run = (_CompiledPasses if name == "compiled" else _TorchPasses)(net, problem, settings, window)
     history = SequenceHistory(engine=name)
     for epoch in range(done + 1, epochs + 1):
@@ -110,6 +111,12 @@ def _cells(net: MemoryNetwork, state: Any) -> torch.Tensor:
             f"state is {given}; expected a tensor (1, out, in): {empty.dtype} {tuple(empty.shape)}"
         )
     return state
+
+
+@torch.no_grad()
+def _outputs(net: MemoryNetwork, x: Array, cells: torch.Tensor) -> Array:
+    outputs, _ = net(torch.from_numpy(x)[:, None].to(cells.device), cells)
+    return outputs[:, 0].cpu().numpy()
 
 
 class _CompiledPasses:

@@ -12,7 +12,8 @@ from ftnn.formula import Function, name_of
 from ftnn.formula._balance import Balance, balanced
 from ftnn.nn import Network
 from ftnn.nn._activations import Activate, activation_formula, formula_of, inputs_through
-from ftnn.nn._feed_forward import SAMPLES, FeedForward
+from ftnn.nn._feed_forward import FeedForward
+from ftnn.nn._inputs import SAMPLES
 from ftnn.training._random import Purpose, torch_generator
 
 SCALE = 0.5

@@ -43,7 +43,7 @@ def pieces(problem: Problem, size: int, epoch: int) -> Iterator[Problem]:
     """Groups of mini-batches, joined: full ones of `size` samples, and possibly a short last one."""
     waiting: list[Problem] = []
     is_empty = True
-    for batch in problem.batches or ():
+    for batch in problem.batches:
         is_empty = False
         x, y = _pair(batch)
         piece = make_problem(

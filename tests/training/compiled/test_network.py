@@ -541,6 +541,23 @@ def test_every_rule_trains_like_the_torch_optimizer(name: str, clip_norm: float 
         oracle.assert_same(network, 1e-8)
 
 
+@pytest.mark.parametrize("name", ["sgd", "nesterov", "rmsprop", "adamw"])
+def test_the_norm_is_that_of_gradients_within_their_own_limit(name: str):
+    oracle, data = Oracle(functions("F12", "F03"), (20, 9, 7, 3), "tanh", "softmax"), Data(64, 20, 3, 0.4)
+    network = oracle.network(16, rule=RULES[name].compiled(0.0), clip_norm=0.002)
+    optimizer = OPTIMIZERS[name](oracle.parameters)
+    samples, expected, clip = Samples.of(data.x, "float64"), data.expected("softmax"), 0.01
+    for rows in data.order[:64].reshape(4, 16):
+        network.train(samples, expected, rows, rate=0.02, clip=clip)
+        _, gradients = oracle.gradients(data, rows)
+        assert max(float(gradient.abs().max()) for gradient in gradients) > 10 * clip
+        for p, gradient in zip(oracle.parameters, gradients, strict=True):
+            p.grad = gradient.clamp(-clip, clip) / len(rows)
+        assert torch.nn.utils.clip_grad_norm_(oracle.parameters, 0.002) > 0.004
+        optimizer.step()
+        oracle.assert_same(network, 1e-8)
+
+
 def test_two_threaded_networks_train_at_the_same_time():
     """Each needs three threads at once; with a shared pool of two, each could wait for the other's."""
     data = Data(60, 20, 3, 0.3)

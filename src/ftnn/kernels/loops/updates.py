@@ -138,17 +138,17 @@ class NormArgs(Args):
 
 
 def clip_norm(target: Target) -> str:
-    """If the norm of all gradients is too large, reduce the factor that updates multiply them by."""
+    """If the norm of all clipped gradients is too large, reduce the factor that updates multiply them by."""
     k = Kernel("clip_norm", target, NormArgs)
     v, b, A = k.v, k.builder, NormArgs.places()
     gradients, sizes, scalars = k.pointer(A.gradients), k.pointer(A.sizes), k.pointer(A.scalars)
-    wide = v.double()
+    wide, clip = v.double(), k.broadcast(scalars, ir.Constant(I64, CLIP))
 
     def each_array(n: ir.Value, total: list[ir.Value]) -> list[ir.Value]:
         array = b.inttoptr(k.int64_at(gradients, n), ir.PointerType())
 
         def square(vec: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
-            number = k.load(array, k.times(vec, v.lanes))
+            number = v.clamp(k.load(array, k.times(vec, v.lanes)), clip)
             number = number if v.scalar == DOUBLE else v.cast("fpext", number, wide.type)
             return [wide.fma(number, number, carried[0])]
 
