@@ -26,9 +26,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
-from statistics import NormalDist
-from typing import Any
+from functools import lru_cache
 
 import numpy as np
 
@@ -39,6 +37,7 @@ from ftnn.formula._derive import lower
 from ftnn.formula._expr import INPUT, Call, Expr, postorder
 from ftnn.formula._function import Function
 from ftnn.formula._holding import holding
+from ftnn.formula._inputs import Inputs, assumed
 from ftnn.formula._numpy import Array, run, schedule
 from ftnn.formula._parse import error_in
 from ftnn.formula._ranges import Range
@@ -58,10 +57,12 @@ POWERS = range(-4, 5)
 """Widths to try, as powers of 2. Other scales of the inputs than 1 widen the range on both sides."""
 DRIFT, EXPLODES = 0.5, 20.0
 """How far training may move parameters, and how much larger than usual no connection should be then."""
+MARGIN = 2.0
+"""How far training may move parameters before the function leaves its domain, if ranges allow that."""
 DISTANCE, GROWTH = 12.0, 16.0
 """If this many deviations are doubled, how much more an ordinary function sends at most."""
-DRAWS, POINTS = 64, 32
-"""Random connections, and inputs at which each is evaluated."""
+DRAWS = 64
+"""Random connections."""
 MAX_OPERATIONS = 500
 """Functions with more operations in their value and slopes start in the paper's ranges: trials would take too
 long."""
@@ -69,47 +70,8 @@ MANY = 6
 """The most parameters that may have different widths."""
 MOST = 600
 """The most combinations of widths to try at once."""
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """The inputs that a layer expects."""
-
-    values: tuple[float, ...]
-    """Their quantiles."""
-    extremes: tuple[float, ...] = ()
-    """The least and the largest, where functions must be finite too."""
-
-    @classmethod
-    @cache
-    def normal(cls) -> Inputs:
-        """Unit normal, which layers expect unless told otherwise."""
-        quantiles = [NormalDist().inv_cdf((n + 0.5) / POINTS) for n in range(POINTS)]
-        return cls(tuple(value / float(np.std(quantiles)) for value in quantiles))
-
-    @classmethod
-    def of(cls, samples: Any) -> Inputs:
-        """The distribution of the finite numbers in an array; a unit normal if they are all the same."""
-        numbers = np.asarray(samples, np.float64).ravel()
-        numbers = numbers[np.isfinite(numbers)]
-        if numbers.size == 0 or numbers.min() == numbers.max():
-            return cls.normal()
-        quantiles = np.quantile(numbers, (np.arange(POINTS) + 0.5) / POINTS)
-        if quantiles.min() == quantiles.max():  # almost all are the same
-            quantiles = np.linspace(numbers.min(), numbers.max(), POINTS)
-        extremes = (float(numbers.min()), float(numbers.max()))
-        # Rounded, so that equal data give equal ranges on every machine.
-        return cls(tuple(float(f"{value:.6g}") for value in quantiles), extremes)
-
-    @property
-    def array(self) -> Array:
-        return np.array(self.values)
-
-    @property
-    def scale(self) -> float:
-        """The root of the mean square, as a power of 2."""
-        largest = float(np.abs(self.array).max())
-        return 2.0 ** round(math.log2(largest * math.sqrt(float(np.mean((self.array / largest) ** 2)))))
+ONE_SIGNED = 3
+"""The most parameters that are tried with one sign each, where nothing else is finite."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +94,8 @@ class Balance:
     """Whether training can easily take the function to a pole or out of its domain."""
     explosive: bool = False
     """Whether training can make it grow with x faster than any ordinary power, as an exponential does."""
+    assumes: str = ""
+    """The inputs that were assumed, a name in `assumed()`; empty if they were given."""
     holds: float | None = None
     """For functions with memory whose ranges were chosen, the share of the connections that hold a signal."""
 
@@ -142,7 +106,7 @@ def balanced(function: Function, in_features: int, inputs: Inputs | None = None,
     **Arguments:**
 
     - `in_features`: the number of inputs of the layer.
-    - `inputs`: what they are; a unit normal by default.
+    - `inputs`: what they are; by default a unit normal or, if nothing is finite for it, one of one sign.
     - `layers`: how many such layers follow each other.
 
     Functions with memory follow a rule of their own, in `_holding.py`. Raises `FormulaError` if no ranges
@@ -150,10 +114,13 @@ def balanced(function: Function, in_features: int, inputs: Inputs | None = None,
     """
     if inputs is not None:
         return _balanced(function, in_features, inputs, layers)
-    try:
-        return _balanced(function, in_features, Inputs.normal(), layers)
-    except FormulaError:  # such as a logarithm: expect positive inputs
-        return _balanced(function, in_features, Inputs.of(np.abs(Inputs.normal().array)), layers)
+    errors: list[FormulaError] = []
+    for name, expected in assumed().items():
+        try:
+            return replace(_balanced(function, in_features, expected, layers), assumes=name)
+        except FormulaError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def scaled_ranges(function: Function, ranges: Mapping[str, Range], factor: float) -> dict[str, Range]:
@@ -190,12 +157,7 @@ def _balanced(function: Function, in_features: int, inputs: Inputs, layers: int)
     if best is None and (rule.is_finite or not rule.free):  # the same for all inputs, or given
         return unmeasured
     if best is None:
-        low, high = inputs.extremes or (min(inputs.values), max(inputs.values))
-        raise error_in(
-            function.formula,
-            f"no initial ranges keep the function finite for inputs from {low:.3g} to {high:.3g}; "
-            "change the formula or the inputs, or give ranges with init=",
-        )
+        raise rule.error()
     return rule.scaled(best)
 
 
@@ -216,15 +178,25 @@ class _Trial:
     """The share of the variance that a straight line does not explain."""
     common: float
     layers: int
+    needs_sign: bool
+    """Whether the function was not finite with parameters of random sign."""
 
     @property
-    def preference(self) -> tuple[float, float]:
-        """Smaller is better: first how far the conditions are violated, then how straight the function is."""
+    def violation(self) -> float:
+        """How far the conditions are violated: 1 if they all hold."""
         unbalanced = max(abs(self.gain - 1), self.curvature) * self.layers / CURVATURE
         slow, fast = STEP
         moves = max(slow / max(self.step, 1e-9), self.step / fast)
-        violation = max(1.0, unbalanced, self.tail / TAIL, AWAKE / self.awake, moves)
-        return violation, -round(self.curvature, 6)
+        return max(1.0, unbalanced, self.tail / TAIL, AWAKE / self.awake, moves)
+
+    @property
+    def preference(self) -> tuple[float, float, float]:
+        """Smaller is better: how far the conditions are violated, then how straight the function is."""
+        if not self.needs_sign:
+            return self.violation, -round(self.curvature, 6), 0.0
+        # Of equal ranges, those far from 0: training should not take the parameters across.
+        near = sum(1 / min(abs(low), abs(high)) for low, high in self.ranges.values() if low * high > 0)
+        return round(self.violation, 9), -round(self.curvature, 6), near
 
 
 class _Rule:
@@ -236,24 +208,40 @@ class _Rule:
         self.amplitudes = {k: e for k, e in amplitudes(function).items() if k in self.free}
         if set(self.amplitudes) != set(amplitudes(function)):  # some are given: none can be scaled
             self.amplitudes = {}
-        self._x, self._scale = inputs.array, inputs.scale
+        self._x, self._scale, self._inputs = inputs.array, inputs.scale, inputs
         self.is_finite = False
         """Whether the function was finite in any trial."""
+        self._needs_sign = False
+        """Whether all trials with parameters of random sign have failed."""
+        self._keeps_distance = False
+        """Whether the function must also be finite after training has moved the parameters inside it."""
+        self._steep: tuple[str, float] | None = None
+        """(name, x) of a slope that was not finite where the function itself was."""
         self._units = evenly_spread(function.parameters, DRAWS)
         random = np.random.default_rng(0)
         self._fixed = {k: random.choice(np.asarray(v), (DRAWS, 1)) for k, v in function.choices.items()}
         self._roots = [lower(expr, "numpy") for expr in _needed(function)]
         self._schedule = schedule(*self._roots)
-        # Zero and far inputs, after the usual ones.
+        self._set_sides((1,) if self._x.min() >= 0 else (-1, 1))
+
+    def _set_sides(self, sides: tuple[int, ...]) -> None:
+        """Set the points to evaluate at: usual inputs, zero, far inputs on these sides, and the extremes."""
         far = np.linspace(1, FAR, 6) * float(np.sqrt(np.mean(self._x**2)))
-        self._sides = (1,) if self._x.min() >= 0 else (-1, 1)
-        self._points = np.concatenate(
-            [self._x, [0.0], *(side * far for side in self._sides), inputs.extremes]
-        )
-        self._far = slice(len(self._x) + 1, len(self._points) - len(inputs.extremes))
+        extremes = self._inputs.extremes
+        self._sides = sides
+        self._points = np.concatenate([self._x, [0.0], *(side * far for side in sides), extremes])
+        self._far = slice(len(self._x) + 1, len(self._points) - len(extremes))
+        self._expected = np.r_[: len(self._x), self._far.stop : len(self._points)]
 
     def best(self) -> _Trial | None:
         """The best trial; None if the function is never finite."""
+        best = self._best()
+        if best is not None and not self._stays_finite(best.ranges):
+            self.is_finite, self._keeps_distance = False, True
+            best, self.is_finite = self._best() or best, True
+        return best
+
+    def _best(self) -> _Trial | None:
         # The first amplitude has width 1: only the others' relative widths change the function's shape.
         first = next(iter(self.amplitudes), None)
         searched = [name for name in self.free if name != first]
@@ -261,10 +249,13 @@ class _Rule:
         widths = [2.0**power for power in range(POWERS.start - more, POWERS.stop + more)]
         symmetric = [(-width, width) for width in widths]
         start: dict[str, Range] = {} if first is None else {first: (-1.0, 1.0)}
-        best = self._search(start, searched, symmetric)
-        if best is None or best.preference[0] > 1.5:
+        best = self._search(start, dict.fromkeys(searched, symmetric))
+        self._needs_sign = not self.is_finite
+        if best is None or best.violation > 1.5:
             positive = [(width / 2, width) for width in widths]
-            best = _better(best, self._search(start, searched, [*symmetric, *positive]))
+            best = _better(best, self._search(start, dict.fromkeys(searched, [*symmetric, *positive])))
+        if best is None and not self.is_finite:
+            return self._one_signed(first, searched, widths)
         if best is not None and best.dead > HALF and self.amplitudes:  # such as rect(p)
             flipped = {
                 name: (0.0, high) for name, (_, high) in best.ranges.items() if name in self.amplitudes
@@ -274,18 +265,47 @@ class _Rule:
                 best = positive_trial
         return best
 
-    def _search(
-        self, start: dict[str, Range], names: Sequence[str], options: Sequence[Range]
-    ) -> _Trial | None:
-        """The best combination of options: of all, or, if these are too many, name by name."""
-        if len(options) ** len(names) <= MOST:
-            combinations = itertools.product(options, repeat=len(names))
+    def _one_signed(self, first: str | None, searched: list[str], widths: list[float]) -> _Trial | None:
+        """The best trial in which as few parameters as possible have one sign, positive or negative.
+
+        **Arguments:**
+
+        - `first`: the amplitude whose width is 1, if there is one.
+        """
+        if self._x.max() <= 0:
+            self._set_sides((-1,))
+        names = [*searched] if first is None else [first, *searched]
+        for count in range(1, min(len(names), ONE_SIGNED) + 1):
+            best = None
+            for chosen in itertools.combinations(names, count):
+                for signs in itertools.product((1, -1), repeat=count):
+                    sign_of = dict(zip(chosen, signs, strict=True))
+                    start = {} if first is None else {first: _of_sign(1.0, sign_of.get(first))}
+                    options = {
+                        name: [_of_sign(width, sign_of.get(name)) for width in widths] for name in searched
+                    }
+                    best = _better(best, self._search(start, options))
+            if best is not None:
+                return best
+        return None
+
+    def _search(self, start: dict[str, Range], options: Mapping[str, Sequence[Range]]) -> _Trial | None:
+        """The best combination of each name's options: of all, or, if these are too many, name by name."""
+        names = [*options]
+        if math.prod(map(len, options.values())) <= MOST:
+            combinations = itertools.product(*options.values())
             return self._best_of({**start, **dict(zip(names, each, strict=True))} for each in combinations)
-        best = self._best_of({**start, **dict.fromkeys(names, option)} for option in options)
+        alike = [
+            {**start, **dict(zip(names, each, strict=True))} for each in zip(*options.values(), strict=True)
+        ]
+        best = self._best_of(iter(alike))
         for _ in range(3 if len(names) <= MANY else 0):
+            before = best
             for name in names:
-                ranges = start | dict.fromkeys(names, options[0]) if best is None else best.ranges
-                best = _better(best, self._best_of({**ranges, name: option} for option in options))
+                ranges = alike[0] if best is None else best.ranges
+                best = _better(best, self._best_of({**ranges, name: option} for option in options[name]))
+            if best is before:
+                break
         return best
 
     def _best_of(self, candidates: Iterator[dict[str, Range]]) -> _Trial | None:
@@ -307,8 +327,10 @@ class _Rule:
         x, count = self._x, len(self._x)
         values, *slopes = self._values(ranges)
         y, by_x, *by_parameters = (array[:, :count] for array in (values, *slopes))
-        extremes = [array[:, self._far.stop :] for array in (values, *slopes)]
-        if not all(np.isfinite(array).all() for array in (y, by_x, *by_parameters, *extremes)):
+        if not all(np.isfinite(array[:, self._expected]).all() for array in (values, *slopes)):
+            self._steep = self._steep or self._steep_slope(values, slopes)
+            return None
+        if self._keeps_distance and not self._stays_finite(ranges):
             return None
         self.is_finite = True
         variances = y.var(1)
@@ -331,6 +353,35 @@ class _Rule:
             curvature=1 - float(along.mean()) / variance,
             common=float(y.mean(0).var()) / variance,
             layers=self.layers,
+            needs_sign=self._needs_sign,
+        )
+
+    def _steep_slope(self, values: Array, slopes: Sequence[Array]) -> tuple[str, float] | None:
+        """(name, x) of a slope that is not finite; None if the function itself is not."""
+        if not np.isfinite(values[:, self._expected]).all():
+            return None
+        points = self._points[self._expected]
+        for name, slope in zip((INPUT, *self.free), slopes, strict=True):
+            is_finite = np.isfinite(slope[:, self._expected]).all(0)
+            if not is_finite.all():
+                return name, float(points[is_finite.argmin()])
+        return None
+
+    def error(self) -> FormulaError:
+        """Why there are no ranges."""
+        x = self._inputs.extremes or self._inputs.values
+        where = f"for inputs from {min(x):.3g} to {max(x):.3g}"
+        if given := ", ".join(f"{n} in [{a:g}, {b:g}]" for n, (a, b) in self.function.init.items()):
+            where += f" and {given}"
+        what, why = "the function", ""
+        if self._steep is not None:
+            name, at = self._steep
+            what, why = "its slopes", f" (the slope by {name} is not at x = {at:.3g})"
+        remedy = "other ranges" if given else "ranges"
+        return error_in(
+            self.function.formula,
+            f"found no initial ranges that keep {what} finite {where}{why}; "
+            f"change the formula or the inputs, or give {remedy} with init=",
         )
 
     def _step(self, by_parameters: Sequence[Array], variance: float) -> float:
@@ -346,19 +397,28 @@ class _Rule:
         deviation = math.sqrt(trial.variance * self.in_features)
         every = {name: {**self.function.init, **trial.ranges}[name] for name in self.function.parameters}
         ranges = scaled_ranges(self.function, every, 1 / deviation)
-        violation, _ = trial.preference
-        measured = (trial.gain, trial.tail, trial.awake, violation, trial.common)
-        drifted = [self._drifted(trial, drift) for drift in (-DRIFT, DRIFT)]
+        measured = (trial.gain, trial.tail, trial.awake, trial.violation, trial.common)
+        # An amplitude that must keep its sign is near 0 with many inputs, as in `sqrt(p)*x`.
+        near_zero = trial.needs_sign and any(
+            low * high > 0 for low, high in (ranges[name] for name in self.amplitudes)
+        )
+        drifted = [self._drifted(trial.ranges, drift) for drift in (-DRIFT, DRIFT)]
         return Balance(
             ranges,
             *measured,
-            fragile=any(map(self._is_fragile, drifted)),
+            fragile=near_zero or any(map(self._is_fragile, drifted)),
             explosive=any(map(self._is_explosive, drifted)),
         )
 
-    def _drifted(self, trial: _Trial, drift: float) -> dict[str, Range]:
+    @np.errstate(all="ignore")
+    def _stays_finite(self, ranges: dict[str, Range]) -> bool:
+        """Whether training does not take the function out of its domain."""
+        drifted = (self._values(self._drifted(ranges, drift))[0] for drift in (-MARGIN, MARGIN))
+        return all(not np.isnan(values[:, self._expected]).any() for values in drifted)
+
+    def _drifted(self, ranges: dict[str, Range], drift: float) -> dict[str, Range]:
         """The ranges of a trial after training has moved the parameters inside F."""
-        bounds = {**self.function.init, **trial.ranges}
+        bounds = {**self.function.init, **ranges}
         inner = [name for name in self.function.parameters if name not in self.amplitudes]
         return bounds | {name: (bounds[name][0] + drift, bounds[name][1] + drift) for name in inner}
 
@@ -391,6 +451,13 @@ def _needed(function: Function) -> list[Expr]:
 
 def _operations(*roots: Expr) -> int:
     return sum(isinstance(part, Call) for part in postorder(*roots))
+
+
+def _of_sign(width: float, sign: int | None) -> Range:
+    """A range of this width; of both signs if `sign` is None."""
+    if sign is None:
+        return -width, width
+    return (width / 2, width) if sign > 0 else (-width, -width / 2)
 
 
 def _better(one: _Trial | None, other: _Trial | None) -> _Trial | None:
