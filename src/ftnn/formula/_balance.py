@@ -253,7 +253,7 @@ class _Rule:
         self._needs_sign = not self.is_finite
         if best is None or best.violation > 1.5:
             positive = [(width / 2, width) for width in widths]
-            best = _better(best, self._search(start, dict.fromkeys(searched, [*symmetric, *positive])))
+            best = _better(best, self._search(start, dict.fromkeys(searched, symmetric + positive)))
         if best is None and not self.is_finite:
             return self._one_signed(first, searched, widths)
         if best is not None and best.dead > HALF and self.amplitudes:  # such as rect(p)

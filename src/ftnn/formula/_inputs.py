@@ -59,7 +59,7 @@ class Inputs:
 
 @cache
 def assumed() -> dict[str, Inputs]:
-    """What layers expect until they are calibrated, in this order: a root or a logarithm may not be finite for
+    """What layers expect until they are calibrated, in this order: a root may not be finite for
     inputs of both signs."""
     normal = Inputs.normal()
     positive = Inputs.of(np.abs(normal.array))
