@@ -146,4 +146,24 @@ def test_functions_that_could_leave_their_domain_train(function: str, sign: int)
         network = Network(5, [16], 2, function=function, activation="tanh", dtype=torch.float64)
         history = fit(network, sign * x, y, epochs=10, seed=seed)
         assert history.failed is None
-        assert (history.accuracy or 0) > 88
+        assert (history.epochs[-1].train_accuracy or 0) > 88
+
+
+def test_mini_batches_of_two_train_and_so_do_streams_of_them():
+    x, y = blobs(samples=400)
+    whole, streamed = net("p*sin(q*x + r)"), net("p*sin(q*x + r)")
+    history = fit(whole, x, y, epochs=6, batch_size=2)
+    assert (history.epochs[-1].train_accuracy or 0) > 90
+    batches = [(x[n : n + 2], y[n : n + 2]) for n in range(0, len(x), 2)]
+    history = fit(streamed, batches, epochs=6)
+    assert (history.epochs[-1].train_accuracy or 0) > 90
+
+
+@pytest.mark.parametrize(("normalise", "grounding"), [(True, False), (False, True)])
+def test_grounding_is_advised_only_where_sums_are_not_normalised(normalise: bool, grounding: bool):
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(300, 5)), random.integers(3, size=300)
+    history = fit(net("F03", 1), x, y, epochs=1, learning_rate=1e-6, normalise=normalise)
+    assert history.advice is not None
+    assert history.advice.startswith("a larger learning_rate: ")
+    assert ("grounded()" in history.advice) is grounding
