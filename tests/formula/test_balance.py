@@ -169,6 +169,11 @@ def test_training_does_not_easily_take_a_parameter_out_of_the_domain(formula: st
         assert np.isfinite(function(POSITIVE.array, **values)).all()
 
 
+def test_distance_from_the_edge_of_the_domain_is_not_bought_with_much_curvature():
+    """If q, which is in [1, 2], moved by 2, the function would not be finite at 0, but [2, 4] is steep."""
+    assert balanced(Function("p*x*abs(x)**q"), 64, RELU, 10).ranges["q"] == (1, 2)
+
+
 def test_amplitudes_that_must_keep_their_sign_are_fragile():
     assert balanced(Function("sqrt(p)*x"), 100).fragile
     assert not balanced(Function("sqrt(p)*x*q"), 100).fragile
@@ -222,6 +227,9 @@ def test_functions_that_training_takes_to_a_pole_are_fragile(formula: str, fragi
         ("p*exp(q*x)", True),
         ("p*sinh(q*x + r)", True),
         ("p*exp((q*x)**2)", True),
+        ("p*x*abs(x)**q", True),
+        ("p*x**q", True),
+        ("p*x*q**2", False),
         ("p*x**3 + q*x**2 + r*x", False),
         ("p*softplus(q*x + r)", False),
         ("p*exp(-(q*x)**2)", False),

@@ -59,6 +59,8 @@ DRIFT, EXPLODES = 0.5, 20.0
 """How far training may move parameters, and how much larger than usual no connection should be then."""
 MARGIN = 2.0
 """How far training may move parameters before the function leaves its domain, if ranges allow that."""
+WORSE = 1.5
+"""How much further the conditions may be violated for that."""
 DISTANCE, GROWTH = 12.0, 16.0
 """If this many deviations are doubled, how much more an ordinary function sends at most."""
 DRAWS = 64
@@ -238,7 +240,9 @@ class _Rule:
         best = self._best()
         if best is not None and not self._stays_finite(best.ranges):
             self.is_finite, self._keeps_distance = False, True
-            best, self.is_finite = self._best() or best, True
+            safer, self.is_finite = self._best(), True
+            if safer is not None and safer.violation <= WORSE * best.violation:
+                return safer
         return best
 
     def _best(self) -> _Trial | None:
@@ -431,7 +435,9 @@ class _Rule:
 
     @np.errstate(all="ignore")
     def _is_explosive(self, ranges: dict[str, Range]) -> bool:
-        """Whether doubling a far input multiplies what is sent by more than `GROWTH`."""
+        """Whether doubling a far input multiplies what is sent by more than `GROWTH`, or could after training."""
+        if any(self._is_trained_power(part) for part in postorder(self.function.expr)):
+            return True
         far = DISTANCE * float(np.sqrt(np.mean(self._x**2)))
         for side in self._sides:
             zero, once, twice = self._values(ranges, np.array([0.0, side * far, 2 * side * far]))[0].T
@@ -441,6 +447,13 @@ class _Rule:
             if distant.sum() > GROWTH**2 * near.sum():
                 return True
         return False
+
+    def _is_trained_power(self, part: Expr) -> bool:
+        match part:
+            case Call("pow", (base, exponent)):
+                return INPUT in base.names and not exponent.names.isdisjoint(self.function.parameters)
+            case _:
+                return False
 
 
 def _needed(function: Function) -> list[Expr]:
