@@ -9,15 +9,9 @@ import pytest
 
 from ftnn.errors import FormulaError
 from ftnn.formula import Function, catalogue
-from ftnn.formula._balance import (
-    AWAKE,
-    CURVATURE,
-    TAIL,
-    balanced,
-    initial_ranges,
-    scaled_ranges,
-)
+from ftnn.formula._balance import balanced, initial_ranges, scaled_ranges
 from ftnn.formula._inputs import Inputs
+from ftnn.formula._trials import AWAKE, CURVATURE, TAIL
 
 UNTUNED = (
     "p*cosh(q*x + r)",
