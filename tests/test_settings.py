@@ -50,6 +50,13 @@ SIGNATURES: list[tuple[Callable[..., Any], Mapping[str, Any]]] = [
 ]
 
 
+def test_sums_are_not_normalised_over_two_or_three_samples_by_default():
+    """Over two samples, all normalised sums are ±1."""
+    normalised = {size: Settings(batch_size=size).normalise for size in (None, 1, 2, 3, 4)}
+    assert normalised == {None: True, 1: True, 2: False, 3: False, 4: True}
+    assert Settings(batch_size=2, normalise=True).normalise
+
+
 @pytest.mark.parametrize(("function", "differences"), SIGNATURES)
 def test_signatures_have_the_settings_names_and_defaults(
     function: Callable[..., Any], differences: Mapping[str, Any]

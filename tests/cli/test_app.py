@@ -97,7 +97,7 @@ def test_a_formula_is_explained():
     lines = explained("p*tan(q*x+r)", "--init", "q=-3,3", "--init", "r=-1,1")
     assert lines["F(x)"] == "p*tan(q*x+r)"
     assert lines["parameters"].endswith(", q in [-3, 3], r in [-1, 1]")
-    assert lines["chosen"].startswith("p, for a layer of 100 inputs: errors pass backward ")
+    assert lines["chosen"].startswith("p, for a layer of 100 standardised inputs: errors pass backward ")
     assert lines["∂F/∂p"] == "tan(q*x + r)"
     assert lines["computed"].startswith("fused: ")
     assert "cos(q*x + r) = 0" in lines["pole"]

@@ -9,15 +9,9 @@ import pytest
 
 from ftnn.errors import FormulaError
 from ftnn.formula import Function, catalogue
-from ftnn.formula._balance import (
-    AWAKE,
-    CURVATURE,
-    TAIL,
-    Inputs,
-    balanced,
-    initial_ranges,
-    scaled_ranges,
-)
+from ftnn.formula._balance import balanced, initial_ranges, scaled_ranges
+from ftnn.formula._inputs import Inputs
+from ftnn.formula._trials import AWAKE, CURVATURE, TAIL
 
 UNTUNED = (
     "p*cosh(q*x + r)",
@@ -126,10 +120,86 @@ def test_functions_stay_inside_their_domain(formula: str):
     assert set(balanced(Function(formula), 20).ranges) == {"p", "q"}  # expects positive inputs if it must
 
 
+POSITIVE = Inputs.of(np.linspace(0.5, 2, 99))
+NEGATIVE = Inputs.of(np.linspace(-2, -0.5, 99))
+
+
+@pytest.mark.parametrize(
+    ("formula", "inputs", "signs"),
+    [
+        ("p*sqrt(x - q)", None, {"q": -1}),
+        ("p*log(x - q)", None, {"q": -1}),
+        ("p*(x - q)**0.5", None, {"q": -1}),
+        ("p*sqrt(-q)*x", None, {"q": -1}),
+        ("p*log(-q)*x", None, {"q": -1}),
+        ("sqrt(p)*x", None, {"p": 1}),
+        ("p**0.5*x", None, {"p": 1}),
+        ("sqrt(-p)*x", None, {"p": -1}),
+        ("sqrt(p)*sqrt(q)*sqrt(-r)*x", None, {"p": 1, "q": 1, "r": -1}),
+        ("p*sqrt(-q*x)", None, {"q": -1}),
+        ("p*log(-q*x)", POSITIVE, {"q": -1}),
+        ("p*sqrt(q*x)", NEGATIVE, {"q": -1}),
+        ("p*log(q*x)", NEGATIVE, {"q": -1}),
+    ],
+)
+def test_parameters_that_need_a_sign_get_it(formula: str, inputs: Inputs | None, signs: dict[str, int]):
+    function = Function(formula)
+    ranges = balanced(function, 20, inputs).ranges
+    assert {name: np.sign(low) for name, (low, high) in ranges.items() if low * high > 0} == signs
+    random = np.random.default_rng(0)
+    x = np.abs(Inputs.normal().array) if inputs is None else inputs.array
+    for given in (x, -x) if inputs is None and formula not in ("p*sqrt(-q*x)",) else (x,):
+        values = {name: random.uniform(*bounds, (500, 1)) for name, bounds in ranges.items()}
+        assert np.isfinite(function(given, **values)).all()
+
+
+@pytest.mark.parametrize("formula", ["p*log(q*x)", "p*sqrt(q*x)", "p*sqrt(x - q)", "p*log(q + x)"])
+def test_training_does_not_easily_take_a_parameter_out_of_the_domain(formula: str):
+    function, random = Function(formula), np.random.default_rng(0)
+    ranges = balanced(function, 20, POSITIVE).ranges
+    for moved in (-1.9, 1.9):
+        values = {name: random.uniform(*bounds, (500, 1)) for name, bounds in ranges.items()}
+        values["q"] += moved
+        assert np.isfinite(function(POSITIVE.array, **values)).all()
+
+
+def test_distance_from_the_edge_of_the_domain_is_not_bought_with_much_curvature():
+    """If q, which is in [1, 2], moved by 2, the function would not be finite at 0, but [2, 4] is steep."""
+    assert balanced(Function("p*x*abs(x)**q"), 64, RELU, 10).ranges["q"] == (1, 2)
+
+
+def test_amplitudes_that_must_keep_their_sign_are_fragile():
+    assert balanced(Function("sqrt(p)*x"), 100).fragile
+    assert not balanced(Function("sqrt(p)*x*q"), 100).fragile
+
+
+@pytest.mark.parametrize(
+    ("bounds", "sign"), [((-2.0, -1.0), "negative"), ((1.0, 2.0), "positive"), ((-1.0, 1.0), None)]
+)
+def test_given_ranges_decide_what_inputs_are_expected(bounds: tuple[float, float], sign: str | None):
+    function = Function("p*sqrt(q*x)", init={"q": bounds})
+    if sign is None:
+        with pytest.raises(FormulaError, match=r"from -2.2 to 2.2 and q in \[-1, 1\]; change"):
+            balanced(function, 10)
+    else:
+        assert balanced(function, 10).assumes == sign
+
+
 def test_a_function_that_is_never_finite_for_its_inputs_is_refused():
-    with pytest.raises(FormulaError, match=r"keep the function finite for inputs from -2 to 2"):
+    with pytest.raises(
+        FormulaError, match=r"keep the function finite for inputs from -2 to 2; .* or give ranges"
+    ):
         balanced(Function("p*log(q*x)"), 10, Inputs.of(np.linspace(-2, 2, 99)))
+    with pytest.raises(FormulaError, match=r"-0.5 and q in \[0.5, 2\]; .* or give other ranges with init="):
+        balanced(Function("p*log(q*x)", init={"q": (0.5, 2)}), 10, NEGATIVE)
     assert initial_ranges(Function("p*log(x - x)")) == {"p": (-0.1, 0.1)}
+
+
+def test_a_function_whose_slope_is_never_finite_is_refused_for_its_slope():
+    """F(0) is 0, but the slopes by x and q are not finite there, so q could not be trained."""
+    pixels = Inputs.of(np.linspace(0, 1, 99))
+    with pytest.raises(FormulaError, match=r"keep its slopes finite .* \(the slope by x is not at x = 0\)"):
+        balanced(Function("p*sqrt(abs(q*x))"), 10, pixels)
 
 
 def test_extreme_inputs_count_for_the_domain():
@@ -151,6 +221,9 @@ def test_functions_that_training_takes_to_a_pole_are_fragile(formula: str, fragi
         ("p*exp(q*x)", True),
         ("p*sinh(q*x + r)", True),
         ("p*exp((q*x)**2)", True),
+        ("p*x*abs(x)**q", True),
+        ("p*x**q", True),
+        ("p*x*q**2", False),
         ("p*x**3 + q*x**2 + r*x", False),
         ("p*softplus(q*x + r)", False),
         ("p*exp(-(q*x)**2)", False),

@@ -8,8 +8,10 @@ import sympy
 
 from ftnn import Function, catalogue
 from ftnn.errors import FormulaError
+from ftnn.formula import as_function
 from ftnn.formula._catalogue import with_paper_ranges
 from ftnn.formula._explain import Explanation
+from ftnn.nn import Transfer
 
 
 def explain(function: str, x: tuple[float, float] = (-1, 1), **arguments: Any) -> Explanation:
@@ -101,7 +103,7 @@ def test_what_a_silent_input_sends_is_compared_with_what_inputs_change():
     assert explanation.silent is not None
     assert explanation.silent[0] == "p"
     assert explanation.silent[1] == pytest.approx(10 * 3**0.5, rel=0.01)
-    assert "sends p, 17 times as much as inputs change; in your own training loop" in str(explanation)
+    assert "is p, 17 times as large as its change with x; in your own training loop" in str(explanation)
 
 
 def test_a_small_constant_part_is_no_caution():
@@ -150,7 +152,7 @@ def test_poles_are_reported(function: str, place: str):
 
 def test_a_power_has_a_pole_where_its_exponent_is_negative():
     ((place, share),) = explain("q*x**p").poles
-    assert place == "where(p < 0, x, 1) = 0"
+    assert place == "x = 0 and p < 0"
     assert 0.3 < share < 0.7
     assert explain("q*x**p", init={"p": (1, 2)}).poles == ()
 
@@ -161,6 +163,12 @@ def test_a_pole_that_only_training_can_reach_is_reported_as_such():
     assert "outside x in [-1, 1] and the initial parameters, but training may reach it" in str(explanation)
     wide = explain("p*tan(q*x + r)", init={"q": (-10, 10), "r": (-10, 10)})
     assert wide.poles[0][1] > 0.5
+
+
+def test_a_pole_that_far_inputs_reach_is_reported_too():
+    explanation = Function("p/(x - q)").explain()
+    assert explanation.ranges["q"][0] > 1
+    assert explanation.poles == (("x - q = 0", 0.0),)
 
 
 @pytest.mark.parametrize(
@@ -319,9 +327,7 @@ def test_the_report_is_deterministic():
     assert str(explain("F12")) == str(explain("F12"))
 
 
-@pytest.mark.parametrize(
-    "x", [(1, 1), (2, 1), (0, float("inf")), (float("nan"), 1), 3, (1,), ("a", "b"), None]
-)
+@pytest.mark.parametrize("x", [(1, 1), (2, 1), (0, float("inf")), (float("nan"), 1), 3, (1,), ("a", "b")])
 def test_an_invalid_range_of_inputs_is_refused(x: Any):
     with pytest.raises(FormulaError, match="the range of inputs must be"):
         catalogue["F12"].explain(x)
@@ -361,6 +367,41 @@ def test_large_functions_are_explained_in_a_few_seconds(formula: str):
     start = time.process_time()
     assert str(Function(formula).explain())
     assert time.process_time() - start < 10  # two on an idle machine
+
+
+# ---- the ranges that a layer chooses
+
+
+@pytest.mark.parametrize("formula", ["p*sin(q*x + r)", "p*log(q*x)", "p*x**q", "p*log(x - q)", "p/x"])
+def test_the_report_has_the_ranges_that_a_layer_draws_from(formula: str):
+    explanation = Function(formula).explain()
+    assert explanation.ranges == Transfer(100, 3, formula).ranges
+    assert explanation.x == (-1, 1)
+
+
+@pytest.mark.parametrize(
+    ("formula", "x", "inputs"),
+    [
+        ("p*sin(q*x)", None, "standardised inputs: errors pass"),
+        ("p*log(q*x)", None, "positive inputs, as F is not finite for both signs: errors pass"),
+        (
+            "p*sqrt(q*x) where q in [-2, -1]",
+            None,
+            "negative inputs, as F is not finite for both signs: errors",
+        ),
+        ("p*sin(q*x)", (0, 255), "inputs spread over [0, 255]: errors pass"),
+        ("p*log(q - 100)*x", None, "standardised inputs: no range keeps F finite, so the layer refuses it"),
+        ("p*log(q*x)", (-1, 1), "inputs spread over [-1, 1]: no range keeps F finite, so the layer refuses"),
+        ("p + 0*x", None, "standardised inputs: no ranges can be compared, so these are the paper's ±0.1"),
+    ],
+)
+def test_the_report_says_for_which_inputs_ranges_were_chosen(formula: str, x: Any, inputs: str):
+    assert f"for a layer of 100 {inputs}" in str(as_function(formula).explain(x))
+
+
+def test_ranges_for_given_inputs_are_those_of_calibration():
+    wide, narrow = (Function("p*sin(q*x + r)").explain(x).ranges["q"] for x in ((0.0, 255.0), (0.0, 1.0)))
+    assert wide[1] < 0.02 < narrow[1]
 
 
 # ---- does it leave its domain

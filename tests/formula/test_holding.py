@@ -105,6 +105,6 @@ def test_the_report_says_how_many_connections_hold():
     assert explanation.gain is None
     assert explanation.ranges["q"] == (0.985, 1.015)
     share = f"{explanation.holds:.0%} of the connections hold a signal for 100 steps"
-    assert f"p, q, r, for a layer of 100 inputs: {share}" in str(explanation)
+    assert f"p, q, r, for a layer of 100 standardised inputs: {share}" in str(explanation)
     assert "chosen" not in str(catalogue["memory"].explain())
     assert "nothing holds a signal, so these are the paper's ±0.1" in str(Function("p*sin(x)*C").explain())

@@ -135,5 +135,16 @@ def test_calibration_refuses_wrong_inputs():
         layer.calibrate(torch.ones(5, 11))
     with pytest.raises(DTypeError):
         layer.calibrate(torch.ones(5, 12, dtype=torch.int64))
-    with pytest.raises(FormulaError, match="no initial ranges keep the function finite"):
+    with pytest.raises(FormulaError, match="no initial ranges that keep the function finite"):
         layer.calibrate(data())
+
+
+def test_a_layer_whose_ranges_need_negative_inputs_can_be_built_and_calibrated():
+    given = ftnn.Function("p*sqrt(q*x)", init={"q": (-2, -1)})
+    layer = Transfer(4, 3, given)
+    layer.calibrate(-1 - torch.rand(50, 4))
+    assert layer.ranges["q"] == (-2, -1)
+    layer = Transfer(4, 3, "p*sqrt(q*x)")
+    layer.calibrate(-1 - torch.rand(50, 4))
+    assert layer.ranges["q"][1] < 0
+    assert bool(layer(-1 - torch.rand(50, 4)).isfinite().all())

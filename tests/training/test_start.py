@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -130,3 +131,39 @@ def test_the_learning_rate_and_the_weight_decay_depend_on_the_network(
     assert defaults_for(network) == {"learning_rate": rate, "weight_decay": decay}
     assert fit(network, x, y, epochs=1).epochs[0].rate == rate
     assert fit(network, x, y, epochs=1, learning_rate=0.2).epochs[0].rate == 0.2
+
+
+@pytest.mark.parametrize(
+    ("function", "sign"),
+    [("p*log(q*x)", 1), ("p*sqrt(q*x)", 1), ("p*sqrt(q*x)", -1), ("p*sqrt(x - q)", 1), ("sqrt(p)*x", 1)],
+)
+def test_functions_that_could_leave_their_domain_train(function: str, sign: int):
+    random = np.random.default_rng(0)
+    x = random.uniform(0.5, 2, (600, 5))
+    y = (np.log(x).sum(1) + x[:, 0] * x[:, 1] > 1).astype(int)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        network = Network(5, [16], 2, function=function, activation="tanh", dtype=torch.float64)
+        history = fit(network, sign * x, y, epochs=10, seed=seed)
+        assert history.failed is None
+        assert (history.epochs[-1].train_accuracy or 0) > 88
+
+
+def test_mini_batches_of_two_train_and_so_do_streams_of_them():
+    x, y = blobs(samples=400)
+    whole, streamed = net("p*sin(q*x + r)"), net("p*sin(q*x + r)")
+    history = fit(whole, x, y, epochs=6, batch_size=2)
+    assert (history.epochs[-1].train_accuracy or 0) > 90
+    batches = [(x[n : n + 2], y[n : n + 2]) for n in range(0, len(x), 2)]
+    history = fit(streamed, batches, epochs=6)
+    assert (history.epochs[-1].train_accuracy or 0) > 90
+
+
+@pytest.mark.parametrize(("normalise", "grounding"), [(True, False), (False, True)])
+def test_grounding_is_advised_only_where_sums_are_not_normalised(normalise: bool, grounding: bool):
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(300, 5)), random.integers(3, size=300)
+    history = fit(net("F03", 1), x, y, epochs=1, learning_rate=1e-6, normalise=normalise)
+    assert history.advice is not None
+    assert history.advice.startswith("a larger learning_rate: ")
+    assert ("grounded()" in history.advice) is grounding

@@ -39,8 +39,13 @@ def functions(
         ),
     ] = None,
     x: Annotated[
-        tuple[float, float], typer.Option(metavar="LOW HIGH", help="The range of inputs x to examine.")
-    ] = (-1.0, 1.0),
+        tuple[float, float] | None,
+        typer.Option(
+            metavar="LOW HIGH",
+            help="The range of inputs x to examine, and to choose ranges for. If omitted: -1 to 1, with the "
+            "ranges that a layer draws from for standardised inputs.",
+        ),
+    ] = None,
     init: Init = None,
     constant: Constant = None,
     as_json: Json = False,

@@ -75,7 +75,7 @@ class Estimator(BaseEstimator):
     - `clip_norm`: The largest norm of all gradients together, means over the mini-batch; inf: no limit. 1 by
         default for the direct solver; no limit for the others.
     - `normalise`: Whether hidden layers train with normalised sums, which end up in their parameters; only
-        for the direct solver. True by default for it.
+        for the direct solver. True by default for it, except with mini-batches of two or three samples.
     - `calibrate`: Whether a network that is as it was drawn is first drawn again from ranges that suit the
         data; not for layerwise and joint.
     - `starts`: How many starts lm and lbfgs try at once; half of them end after 10, 20, 40 … iterations. 4 by

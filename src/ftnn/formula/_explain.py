@@ -6,6 +6,7 @@ initial ranges. That works for any formula, and shows how often something happen
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from ftnn.formula._plan import Plan
     from ftnn.formula._ranges import Range
 
+USUAL = (-1.0, 1.0)
+"""The range of inputs to examine if none is given."""
 POINTS = 1025
 """Inputs at which the function is evaluated."""
 MOST_SILENT = 0.5
@@ -45,9 +48,11 @@ class Explanation:
     x: Range
     ranges: Mapping[str, Range]
     """The initial range of each parameter: as given, or as a layer of 100 inputs would choose it."""
+    inputs: str
+    """The inputs for which ranges were chosen, in words."""
     gain: float | None
     """For chosen ranges, the backward gain over the forward gain: 1 for a weight. None if all were given, if
-    no range keeps the function finite, and with memory."""
+    no range keeps the function finite, and with memory; NaN if it was not measured."""
     derivatives: dict[str, Any]
     """With respect to `x` and each parameter: a SymPy expression, or a text that says why there is none."""
     plan: Plan
@@ -92,7 +97,7 @@ class Explanation:
         yield "F(x)", function.formula
         yield "parameters", ", ".join(f"{n} in [{a:g}, {b:g}]" for n, (a, b) in self.ranges.items())
         if chosen := [name for name in function.parameters if name not in function.init]:
-            yield "chosen", f"{', '.join(chosen)}, for a layer of 100 inputs: {self._reason()}"
+            yield "chosen", f"{', '.join(chosen)}, for a layer of 100 {self.inputs}: {self._reason()}"
         if function.constants:
             choices = {name: ", ".join(f"{v:g}" for v in values) for name, values in function.choices.items()}
             yield "constants", ", ".join(f"{name} in {{{values}}}" for name, values in choices.items())
@@ -107,7 +112,7 @@ class Explanation:
         if self.silent and self.silent[1] > MOST_SILENT:
             sent, size = self.silent
             remedy = "in your own training loop, use grounded() or normalise sums"
-            yield "at x = 0", f"sends {sent}, {size:.2g} times as much as inputs change; {remedy}"
+            yield "at x = 0", f"is {sent}, {size:.2g} times as large as its change with x; {remedy}"
         if self.outside:
             yield "domain", self._domain(inputs)
         outside = f"outside {inputs} and the initial parameters, but training may reach it"
@@ -141,8 +146,9 @@ class Explanation:
                 return "nothing holds a signal, so these are the paper's ±0.1"
             return f"{self.holds:.0%} of the connections hold a signal for 100 steps"
         if self.gain is None:
-            low, high = self.x
-            return f"no range keeps F finite for x in [{low:g}, {high:g}], so these are the paper's ±0.1"
+            return "no range keeps F finite, so the layer refuses it; shown are the paper's ±0.1"
+        if math.isnan(self.gain):
+            return "no ranges can be compared, so these are the paper's ±0.1"
         return f"errors pass backward {self.gain:.2f} times as well as signals forward; for a weight it is 1"
 
 
@@ -156,9 +162,9 @@ def _share(fraction: float) -> str:
     return f"for {draws} of its parameters"
 
 
-def explain(function: Function, x: Range) -> Explanation:
+def explain(function: Function, x: Range | None) -> Explanation:
     """Examine `function` over the inputs `x` = (low, high)."""
-    interval = finite_interval(x)
+    interval = finite_interval(USUAL if x is None else x)
     if interval is None:
         message = f"the range of inputs must be (low, high), finite and low < high, not {quoted(x)}"
         raise error_in(function.formula, message)
@@ -166,7 +172,7 @@ def explain(function: Function, x: Range) -> Explanation:
     places, unseen = measure.possible_breaks(function.expr)
     measured = [*places["singular"], *places["jump"], *(function.expr,) * 4]
     count = measure.reduced(measure.DRAWS, sum(len(steps(expr)) for expr in measured))
-    ranges, gain, holds = _ranges(function, interval)
+    inputs, ranges, gain, holds = _ranges(function, None if x is None else interval)
     draws = measure.draw(function, ranges, count)
     grid = np.linspace(low, high, POINTS)
     values = measure.values_at(function.expr, grid, draws)
@@ -177,6 +183,7 @@ def explain(function: Function, x: Range) -> Explanation:
         function,
         interval,
         ranges,
+        inputs,
         gain,
         _derivatives(function),
         function.plan,
@@ -195,19 +202,25 @@ def explain(function: Function, x: Range) -> Explanation:
     )
 
 
-def _ranges(function: Function, x: Range) -> tuple[Mapping[str, Range], float | None, float | None]:
-    """The initial ranges for inputs spread over `x`; the gain of those that were chosen, or with memory the
-    share of connections that hold a signal."""
-    from ftnn.formula._balance import Inputs, balanced
+def _ranges(
+    function: Function, x: Range | None
+) -> tuple[str, Mapping[str, Range], float | None, float | None]:
+    """The inputs in words: spread over `x`, or what a layer expects; the initial ranges for them; the gain of
+    those that were chosen, or with memory the share of connections that hold a signal."""
+    from ftnn.formula._balance import balanced
     from ftnn.formula._catalogue import with_paper_ranges
+    from ftnn.formula._inputs import Inputs
 
+    words = "standardised inputs" if x is None else f"inputs spread over [{x[0]:g}, {x[1]:g}]"
     if len(function.init) == len(function.parameters):
-        return function.init, None, None
+        return words, function.init, None, None
     try:
-        balance = balanced(function, 100, Inputs.of(np.linspace(*x, POINTS)))
+        balance = balanced(function, 100, None if x is None else Inputs.of(np.linspace(*x, POINTS)))
     except FormulaError:
-        return with_paper_ranges(function).init, None, None
-    return balance.ranges, None if function.has_memory else balance.gain, balance.holds
+        return words, with_paper_ranges(function).init, None, None
+    if balance.assumes in ("positive", "negative"):
+        words = f"{balance.assumes} inputs, as F is not finite for both signs"
+    return words, balance.ranges, None if function.has_memory else balance.gain, balance.holds
 
 
 def _silent(function: Function, values: measure.Array, draws: measure.Draws) -> tuple[str, float] | None:

@@ -214,12 +214,13 @@ class Function:
             case _:
                 return False
 
-    def explain(self, x: Range = (-1.0, 1.0)) -> Explanation:
+    def explain(self, x: Range | None = None) -> Explanation:
         """A report for before training: derivatives, plan, zeros, poles, jumps, overflow, sleep and death.
 
         **Arguments:**
 
-        - `x`: the range of inputs to examine.
+        - `x`: the range of inputs to examine, and to choose ranges for. Without it, the report has the ranges
+            that a layer draws from for standardised inputs, and examines them for x in [-1, 1].
         """
         from ftnn.formula._explain import explain
 

@@ -246,10 +246,19 @@ def breaks(
     """
     wide_grid = 100 * grid
     wide_draws = {n: v if n in function.constants else 100 * v for n, v in draws.items()}
+    beyond = [(wide_grid, draws), (wide_grid, wide_draws)]
     for place in places:
         reached = _reaches(function.expr, kind, place, grid, draws)
-        if reached.any() or _reaches(function.expr, kind, place, wide_grid, wide_draws).any():
-            yield f"{to_text(place)} = 0", float(reached.mean())
+        if reached.any() or any(_reaches(function.expr, kind, place, *each).any() for each in beyond):
+            yield _where_zero(place), float(reached.mean())
+
+
+def _where_zero(place: Expr) -> str:
+    match place:
+        case Call("where", (condition, part, Number())):  # a power with a negative exponent
+            return f"{to_text(part)} = 0 and {to_text(condition)}"
+        case _:
+            return f"{to_text(place)} = 0"
 
 
 def _reaches(expr: Expr, kind: Kind, place: Expr, grid: Array, draws: Draws) -> Any:

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from ftnn.errors import FtnnError, ShapeError
-from ftnn.formula._balance import Inputs
 from ftnn.formula._derive import differentiate
 from ftnn.formula._elsewhere import elsewhere, renamed
 from ftnn.formula._expr import INPUT, Expr, symbol
+from ftnn.formula._inputs import Inputs
 from ftnn.formula._ops import FUNCTIONS, OPS
 from ftnn.formula._parse import error_in, parse, with_arguments
 from ftnn.kernels import evaluate

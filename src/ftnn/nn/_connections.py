@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from ftnn.errors import DTypeError, FtnnError, ShapeError
 from ftnn.formula import Function, Mixed, as_function, name_of
-from ftnn.formula._balance import Inputs, balanced
+from ftnn.formula._balance import balanced
+from ftnn.formula._inputs import Inputs
 from ftnn.formula._ranges import Range
 from ftnn.kernels import BACKENDS, Backend
 from ftnn.nn._matrices import Matrices

@@ -115,12 +115,13 @@ def fit(
     - `clip_norm`: The largest norm of all gradients together, means over the mini-batch; inf: no limit. 1 by
         default for the direct solver; no limit for the others.
     - `normalise`: Whether hidden layers train with normalised sums, which end up in their parameters; only
-        for the direct solver. It does so by default: during training, each hidden unit's sum has mean 0 and
-        variance 1 over the mini-batch, then a trainable scale and bias. Afterwards all of this is folded into
-        the layer's parameters and bias (added if there was none) or, where the function's parameters cannot
-        take the scale, into `layer.scale`. The optimizer sees parameters of a copy of the network. An
-        `nn.Sequential` is trained as it is if it has a normalisation of its own, or modules other than
-        layers, activations and dropout.
+        for the direct solver. It does so by default, but not with mini-batches of two or three samples, over
+        which they would be noise. During training, each hidden unit's sum has mean 0 and variance 1 over the
+        mini-batch, then a trainable scale and bias. Afterwards all of this is folded into the layer's
+        parameters and bias (added if there was none) or, where the function's parameters cannot take the
+        scale, into `layer.scale`. The optimizer sees parameters of a copy of the network. An `nn.Sequential`
+        is trained as it is if it has a normalisation of its own, or modules other than layers, activations
+        and dropout.
     - `calibrate`: Whether a network that is as it was drawn is first drawn again from ranges that suit the
         data; not for layerwise and joint. The paper's ranges of catalogue functions count as not given.
     - `starts`: How many starts lm and lbfgs try at once; half of them end after 10, 20, 40 … iterations. The
@@ -161,6 +162,7 @@ def fit(
         batches, (first_x, y) = x, first_batch(x)
         x = rows(first_x)
         settings = _stream_settings(settings, batches, len(x), batch_size, sample_weight, checkpoint)
+        settings = replace(settings, normalise=normalise)  # its default depends on the batch size
     problem = problem_for(net, (Network, nn.Sequential), x, y, loss=loss, weights=sample_weight, test=test)
     problem = replace(problem, batches=batches)
     check_chain(net)

@@ -342,7 +342,9 @@ class Run:
                     f"those of always predicting the most frequent class, {100 * share:.2f} % and "
                     f"{untrained:.4g}"
                 )
-        larger, smaller = f"{self._advice('larger')}, or the function's grounded()", self._advice("smaller")
+        larger, smaller = self._advice("larger"), self._advice("smaller")
+        if self.form is None:  # normalised sums do what grounding does
+            larger += ", or the function's grounded()"
         # If the rate is too small, the loss stays the same; if it is too large, the loss grows at least once.
         has_grown = max(epoch.loss for epoch in epochs) >= 1.05 * untrained
         raise FailedError(reason, smaller if has_grown else larger)

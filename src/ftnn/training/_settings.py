@@ -26,6 +26,10 @@ Solver = Literal["direct", "layerwise", "joint", "lm", "lbfgs"]
 SECOND_ORDER = ("lm", "lbfgs")
 """The solvers that use curvature: each epoch is an iteration over all samples."""
 
+TOO_SMALL = (2, 3)
+"""Sizes of mini-batches over which sums are not normalised by default: over two samples, all would be ±1.
+Single samples are normalised by running statistics, which works well."""
+
 
 def _about(check: Callable[[str, Any], Any], description: str) -> dict[str, Any]:
     """`check(name, value)` returns the value to store, or raises."""
@@ -245,6 +249,7 @@ class Settings:
         self._refuse_for_solver()
         if self.weight_decay is None and (self.optimizer is not None or self.momentum):
             self._set("weight_decay", 0.0)
+        normalise = self.normalise
         for name, value in _BY_SOLVER[self.solver or ""].items():
             is_rate = name in ("gamma", "learning_rate")
             has_rate = self.gamma is not None or self.learning_rate is not None
@@ -254,6 +259,8 @@ class Settings:
             self._set("weight_decay", 0.0)
         for setting in fields(self):
             self._check(setting.name)
+        if normalise is None and self.batch_size in TOO_SMALL:
+            self._set("normalise", False)
         for name in ("normalise", "calibrate"):
             if getattr(self, name) and name not in _BY_SOLVER[self.solver or ""]:
                 raise FtnnError(f"{name}=True is for the direct solver, not for solver={quoted(self.solver)}")
