@@ -110,7 +110,7 @@ class FeedForward(Connections):
             self._drawn = self._fingerprint()
 
     def _move_near_one(self, x: Tensor, kinds: Sequence[Function]) -> None:
-        """Move parameters until factors are near 1 for inputs (samples, in), except those with given ranges."""
+        """Move parameters, except those with given ranges, until factors are near 1 for (samples, in)."""
         kept = {name for kind in kinds if name_of(kind) is None for name in kind.init}
         free = {name: self.theta[name] for name in self.theta if name not in kept}
         others = {name: self.theta[name] for name in self.theta if name in kept}

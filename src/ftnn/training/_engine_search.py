@@ -16,6 +16,7 @@ from torch import nn
 from ftnn.training._checkpoint import CheckpointError
 from ftnn.training._engine import Snapshot, Steps
 from ftnn.training._engine_torch import TorchSteps
+from ftnn.training._objective import check_memory
 from ftnn.training._outcome import classes_of
 from ftnn.training._problem import Array, Problem
 from ftnn.training._searches import Lbfgs, LevenbergMarquardt, OneSearch, starting_networks
@@ -31,6 +32,8 @@ class SearchEngine:
 
     def __init__(self, module: nn.Module, problem: Problem, settings: Settings):
         self._module, self._problem = module, problem
+        if settings.solver == "lm":
+            check_memory(module, problem)
         networks = starting_networks(
             module, problem.x, settings.seed, settings.starts, calibrate=bool(settings.calibrate)
         )
