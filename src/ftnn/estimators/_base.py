@@ -35,6 +35,10 @@ from ftnn.training._settings import SECOND_ORDER, Settings, Solver
 
 _PIECE = 4096
 """The number of samples predicted at once."""
+NOT_AT_THE_MINIMUM = (
+    "no standard errors: they hold at the minimum of the training loss only, and early_stopping=True kept "
+    "earlier parameters"
+)
 
 
 class Estimator(BaseEstimator):
@@ -214,7 +218,9 @@ class Estimator(BaseEstimator):
             callbacks=(stopping,),
         )
         if validation is not None:
-            stopping.restore_best(self.network_)
+            if stopping.restore_best(self.network_) and self.history_.covariance is not None:
+                self.history_.covariance = None
+                self.history_.notes = [NOT_AT_THE_MINIMUM]
             self.validation_scores_ = stopping.scores
             self.best_validation_score_ = max(stopping.scores, default=None)
         return self._finish(self.history_.failed is not None)
