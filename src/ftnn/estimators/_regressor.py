@@ -87,10 +87,10 @@ class FTNNRegressor(RegressorMixin, Estimator):
         return Samples(samples.x, self.target_scaler_.transform(samples.y), samples.weights)
 
     def _validation_score(self, epoch: Epoch) -> float:
-        if self._loss != "squared":
-            return -epoch.test_loss
-        # Targets have unit variance, and the loss is half the squared error, summed over them.
         assert epoch.test_loss is not None
         if not math.isfinite(epoch.test_loss):
             return -math.inf
+        if self._loss != "squared":
+            return -epoch.test_loss
+        # Targets have unit variance, and the loss is half the squared error, summed over them.
         return 1 - 2 * epoch.test_loss / self.target_scaler_.n_features_in_
