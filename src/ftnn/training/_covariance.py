@@ -26,12 +26,20 @@ MOST_NAMED = 5
 
 @torch.no_grad()
 def covariance_of(
-    net: nn.Module, problem: Problem, bounds: BoundsOf, *, converged: bool
+    net: nn.Module,
+    problem: Problem,
+    bounds: BoundsOf,
+    objective: NetworkObjective | None = None,
+    *,
+    converged: bool,
 ) -> tuple[Covariance | None, list[str]]:
-    """The covariance at the network's present parameters and what to note about it; None if there is none."""
+    """The covariance at the network's present parameters and what to note about it; None if there is none.
+
+    `objective` is that of this network and problem, if there is one already.
+    """
     if problem.loss != "squared":
         return None, [f"no standard errors: they need loss='squared', not {problem.loss!r}"]
-    objective = NetworkObjective(net, problem)
+    objective = objective or NetworkObjective(net, problem)
     form, theta = objective.form, objective.form.theta()
     size = form.size
     used = len(problem.x) if problem.weights is None else int(np.count_nonzero(problem.weights))

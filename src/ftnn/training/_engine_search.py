@@ -16,7 +16,7 @@ from torch import nn
 from ftnn.training._checkpoint import CheckpointError
 from ftnn.training._engine import Snapshot, Steps
 from ftnn.training._engine_torch import TorchSteps
-from ftnn.training._objective import check_memory
+from ftnn.training._objective import NetworkObjective, check_memory
 from ftnn.training._outcome import classes_of
 from ftnn.training._problem import Array, Problem
 from ftnn.training._searches import Lbfgs, LevenbergMarquardt, OneSearch, starting_networks
@@ -52,6 +52,14 @@ class SearchEngine:
     @property
     def _best(self) -> OneSearch:
         return min((self._searches[n] for n in self._alive), key=lambda search: search.loss)
+
+    @property
+    def objective(self) -> NetworkObjective | None:
+        """The best search's, if it searched on the network itself; it knows the last pass."""
+        best = self._best
+        if isinstance(best, LevenbergMarquardt) and best.net is self._module:
+            return best.objective
+        return None
 
     def epoch(self, order: Array, rates: Array, data: Problem | None = None) -> Iterator[Steps]:
         active = [self._searches[n] for n in self._alive if not self._searches[n].converged]

@@ -175,8 +175,9 @@ def fit(
             run.checkpoint.flush()
             raise
     if settings.solver == "lm" and history.epochs:
+        objective = None if run.search is None else run.search.objective
         history.covariance, history.notes = covariance_of(
-            net, problem, settings.bounds or {}, converged=bool(history.converged)
+            net, problem, settings.bounds or {}, objective, converged=bool(history.converged)
         )
     if settings.solver in SECOND_ORDER and history.loss is not None:
         note = rounding_of(net, problem, history.loss)

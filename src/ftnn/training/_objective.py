@@ -239,15 +239,14 @@ class NetworkSlopes:
 
 def rounding_of(net: nn.Module, problem: Problem, loss: float) -> str | None:
     """A note if the loss with the network's own parameters is larger than what was found in float64."""
-    dtype = next(net.parameters()).dtype
-    if dtype == torch.float64:
+    if problem.dtype == "float64":
         return None
     objective = NetworkSlopes(copy.deepcopy(net).cpu().double(), problem)
     rounded, _ = objective.loss_and_gradient(objective.start)
     if rounded <= NOTED * loss:
         return None
     return (
-        f"parameters are stored in {str(dtype).removeprefix('torch.')}: with them, the loss is {rounded:.2g} "
+        f"parameters are stored in {problem.x.dtype}: with them, the loss is {rounded:.2g} "
         f"instead of {loss:.2g}. To keep all digits, use a network of dtype=torch.float64 (estimators: "
         "dtype='float64')"
     )

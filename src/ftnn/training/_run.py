@@ -81,6 +81,8 @@ class Run:
         self.checkpoint, self.callbacks, self.form = checkpoint, callbacks, form
         self.stages = stages_of(settings, len(net.layers) if isinstance(net, Network) else 0)
         self.state = State(history=History(engine=engine))
+        self.search: SearchEngine | None = None
+        """That of a second-order solver, if it has run."""
 
     def through(self, last: int | None, reporter: Reporter) -> History:
         """Run from the checkpoint to the end of stage number `last`, or of the last stage if None."""
@@ -109,6 +111,7 @@ class Run:
                 here = self.problem if stage.name == "ft" else problem
                 module = self._trained(stage)
                 engine = make_engine(self.engine, module, here, self.settings, self.optimizer, stage.rate)
+                self.search = engine if isinstance(engine, SearchEngine) else None
                 if number >= current:
                     self._stage(number, stage, engine, module, here, reporter)
                 if feeds:
@@ -257,7 +260,8 @@ class Run:
             if not finite:
                 break
         seconds, after = time.perf_counter() - start, engine.snapshot()
-        if not finite or not all(np.isfinite(array).all() for array in after.values()):
+        numbers = (array for array in after.values() if array.dtype.kind == "f")
+        if not finite or not all(np.isfinite(array).all() for array in numbers):
             quantity = "a parameter" if finite else "the loss"
             layer = f", hidden layer {stage.layer}" if stage.layer else ""
             raise FailedError(

@@ -59,9 +59,9 @@ class LevenbergMarquardt:
     """`_least_squares` on a network."""
 
     def __init__(self, net: nn.Module, problem: Problem, bounds: BoundsOf):
-        self.net, self._objective = net, NetworkObjective(net, problem)
-        self._bounds = bounds_of(self._objective.form.trained, bounds) if bounds else None
-        self._state = Search(self._objective.form.theta())
+        self.net, self.objective = net, NetworkObjective(net, problem)
+        self._bounds = bounds_of(self.objective.form.trained, bounds) if bounds else None
+        self._state = Search(self.objective.form.theta())
 
     @property
     def loss(self) -> float:
@@ -72,15 +72,15 @@ class LevenbergMarquardt:
         return self._state.converged
 
     def advance(self) -> None:
-        self._state = step(self._objective, self._state, self._bounds)
+        self._state = step(self.objective, self._state, self._bounds)
 
     def outputs(self, x: Tensor) -> Tensor:
-        return self._objective.form.outputs(self._state.theta, x)
+        return self.objective.form.outputs(self._state.theta, x)
 
     @torch.no_grad()
     def write(self) -> None:
-        values = self._objective.form.values(self._state.theta)
-        for name, parameter in self._objective.form.trained.items():
+        values = self.objective.form.values(self._state.theta)
+        for name, parameter in self.objective.form.trained.items():
             parameter.copy_(values[name])
 
     def arrays(self) -> dict[str, Array]:
