@@ -234,7 +234,7 @@ def test_bounds_hold_and_have_no_standard_error():
     assert np.isnan(history.covariance.errors["0.theta.q"]).all()
     assert np.isfinite(history.covariance.errors["0.theta.p"]).all()
     assert "at a bound, so without a standard error: 0.theta.q[0, 0]" in history.notes[0]
-    with pytest.raises(FtnnError, match="bounds has 'z', which is no trained parameter"):
+    with pytest.raises(FtnnError, match="bounds has 'z', which is not a trained parameter"):
         fit(damped(), X, Y, solver="lm", bounds={"z": (0, 1)})
 
 
@@ -310,7 +310,7 @@ def test_fewer_samples_than_parameters_give_a_fit_and_a_note():
     history = fit(Network(1, [8], 1, "F16", dtype=FLOAT64), X[:10], Y[:10], solver="lm", epochs=50)
     assert history.failed is None
     assert history.covariance is None
-    assert "10 observations of 41 parameters leave no degree of freedom" in history.notes[0]
+    assert "10 observations leave no degrees of freedom for 41 parameters" in history.notes[0]
 
 
 def test_constant_targets_give_a_fit_and_a_note():

@@ -44,8 +44,8 @@ from ftnn.training._settings import SECOND_ORDER, Settings, Solver
 _PIECE = 4096
 """The number of samples predicted at once."""
 NOT_AT_THE_MINIMUM = (
-    "no standard errors: they hold at the minimum of the training loss only, and early_stopping=True kept "
-    "earlier parameters"
+    "no standard errors: they are valid only at the minimum of the training loss, and early_stopping=True "
+    "kept earlier parameters"
 )
 
 

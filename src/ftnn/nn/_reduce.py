@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 import torch
@@ -37,7 +37,7 @@ def check_reduce(reduce: str, kinds: tuple[Function, ...], backend: Backend) -> 
     if reduce == "sum":
         return
     if backend not in ("auto", "reference"):
-        raise FtnnError(f'reduce="product" has no backend={backend!r}; use "auto"')
+        raise FtnnError(f'reduce="product" does not support backend={backend!r}; use "auto"')
     for kind in kinds:
         if kind.is_grounded:
             raise FtnnError(
@@ -113,14 +113,15 @@ def near_one(
     margin = MARGIN * (high - low)
     beyond = torch.stack([low - margin, low, high, high + margin])
     inputs, ends = (part.double().expand(len(part), *shape).flatten(1) for part in (x[:SAMPLES], beyond))
-    factors = _Factors(function, inputs, ends, listed(others))
-    variation = min(VARIATION, (2 ** (1 / count) - 1) ** 0.5)  # the product of all varies about as 1 does
     drawn = listed(parameters)
+    factors = _Factors(function, inputs, ends, listed(others))
+    factors = replace(factors, needed=torch.isfinite(factors.of(drawn, ends)))
+    variation = min(VARIATION, (2 ** (1 / count) - 1) ** 0.5)  # the product of all varies about as 1 does
     shapes = _standardised(factors.of(drawn))
     values, loss = factors.moved(drawn, 1 + variation * shapes)
     signs = torch.where((shapes * _standardised(inputs)).mean(0) < 0, -1.0, 1.0)
     for share in (*SHARES, None, None):
-        is_far = ~(loss <= variation**2)
+        is_far = loss > variation**2
         far, near = is_far.nonzero()[:, 0], (~is_far).nonzero()[:, 0]
         if not len(far) or (share is None and not len(near)):
             break
@@ -158,21 +159,29 @@ class _Factors:
     ends: Tensor
     """Further inputs, at which factors have to stay finite."""
     constants: dict[str, Tensor]
+    needed: Tensor = field(default_factory=lambda: torch.tensor(False))
+    """Where among `ends` they were finite."""
 
     def some(self, which: Tensor) -> _Factors:
         constants = {name: values[which] for name, values in self.constants.items()}
-        return replace(self, inputs=self.inputs[:, which], ends=self.ends[:, which], constants=constants)
+        inputs, ends, needed = (each[:, which] for each in (self.inputs, self.ends, self.needed))
+        return _Factors(self.function, inputs, ends, constants, needed)
 
     def of(self, values: dict[str, Tensor], x: Tensor | None = None) -> Tensor:
         x = self.inputs if x is None else x
         return evaluate((self.function.expr,), {INPUT: x, **values, **self.constants})[0].expand_as(x)
 
+    def error(self, values: dict[str, Tensor], target: Tensor) -> Tensor:
+        """The mean square error; infinite where a factor is not finite, or no longer at the ends."""
+        error = (self.of(values) - target).square().mean(0)
+        stays = (torch.isfinite(self.of(values, self.ends)) | ~self.needed).all(0)
+        return torch.where(torch.isfinite(error) & stays, error, torch.inf)
+
     def moved(self, start: dict[str, Tensor], target: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """The parameters after some damped Gauss-Newton steps towards a target, and the mean square error."""
         values = {name: value.clone() for name, value in start.items()}
         damping = torch.full_like(target[0], RIDGE)
-        needed = torch.isfinite(self.of(values, self.ends))
-        loss = (self.of(values) - target).square().mean(0)
+        loss = self.error(values, target)
         for _ in range(STEPS):
             slopes = evaluate(
                 tuple(self.function.slopes[name] for name in values),
@@ -185,9 +194,8 @@ class _Factors:
             matrix = matrix + torch.diag_embed(damping[..., None] * scale + 1e-12)
             step, failed = torch.linalg.solve_ex(matrix, gradient[..., None])
             new = {name: value - step[..., n, 0] for n, (name, value) in enumerate(values.items())}
-            new_loss = (self.of(new) - target).square().mean(0)
-            stays = (torch.isfinite(self.of(new, self.ends)) | ~needed).all(0)
-            better = torch.isfinite(new_loss) & (new_loss < loss) & (failed == 0) & stays
+            new_loss = self.error(new, target)
+            better = (new_loss < loss) & (failed == 0)
             values = {name: torch.where(better, new[name], value) for name, value in values.items()}
             loss, damping = torch.where(better, new_loss, loss), damping * torch.where(better, 0.3, 10.0)
         return values, loss

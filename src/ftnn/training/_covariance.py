@@ -47,9 +47,8 @@ def covariance_of(
     if size > MOST_PARAMETERS:
         return None, [f"no standard errors: {size:,} parameters are more than {MOST_PARAMETERS:,}"]
     if observations <= size:
-        return None, [
-            f"no standard errors: {observations} observations of {size} parameters leave no degree of freedom"
-        ]
+        known = f"{observations} observations leave no degrees of freedom for {size} parameters"
+        return None, [f"no standard errors: {known}"]
     with one_thread_each():
         system = objective.system(theta)
     if not bool(torch.isfinite(system.matrix).all()):
@@ -80,11 +79,13 @@ def covariance_of(
             f"their standard errors are infinite: {_some(names, bad)}"
         )
     if np.ptp(problem.y, axis=0).max() == 0:
-        notes.append("the targets are constant, so standard errors say nothing")
+        notes.append("the targets are constant, so standard errors are meaningless")
     elif variance <= (1e-12 * np.abs(problem.y).max()) ** 2:
-        notes.append("the fit is exact up to rounding, so standard errors say nothing")
+        notes.append("the fit is exact up to rounding, so standard errors are meaningless")
     if not converged:
-        notes.append("the solver had not converged: standard errors hold at a minimum only; try more epochs")
+        notes.append(
+            "the solver has not converged, and standard errors are valid only at a minimum: try more epochs"
+        )
     shapes = {name: tuple(p.shape) for name, p in form.trained.items()}
     return Covariance(matrix, names, shapes, float(np.sqrt(variance)), tuple(notes)), notes
 

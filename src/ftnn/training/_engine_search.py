@@ -110,7 +110,7 @@ class SearchEngine:
             for n in alive:
                 self._searches[n].restore(parts[n])
         except (KeyError, IndexError, ValueError) as error:
-            raise CheckpointError(f"the checkpoint lacks {error} of a search") from error
+            raise CheckpointError(f"the checkpoint has an invalid search: {error!r}") from error
         self._alive, self._count = alive, count
 
     @torch.no_grad()

@@ -225,7 +225,7 @@ def bounds_of(parameters: Mapping[str, Tensor], bounds: BoundsOf) -> Bounds:
     if unused:
         known = ", ".join(dict.fromkeys(name.rpartition(".")[2] for name in parameters))
         raise FtnnError(
-            f"bounds has {quoted(sorted(unused)[0])}, which is no trained parameter; expected some of "
+            f"bounds has {quoted(sorted(unused)[0])}, which is not a trained parameter; expected some of "
             f"{known}, or a full name such as {next(iter(parameters), '')!r}"
         )
     lows, highs = zip(*parts, strict=True)
