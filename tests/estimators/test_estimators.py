@@ -386,7 +386,7 @@ def test_early_stopping_with_another_loss_measures_that_loss():
     x, y = diabetes()
     model = regressor(loss="absolute", early_stopping=True).fit(x, y)
     assert model.validation_scores_ == [
-        -epoch.test_loss for epoch in model.history_.epochs if not epoch.undone
+        -(epoch.test_loss or 0) for epoch in model.history_.epochs if not epoch.undone
     ]
 
 
