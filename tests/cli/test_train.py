@@ -133,6 +133,22 @@ def test_a_table_is_scaled_by_its_training_rows_only(table: Path, tmp_path: Path
     np.testing.assert_allclose(mean, 1000 * blobs(samples=200)[0][rows].mean(0), rtol=1e-5)
 
 
+def test_the_settings_of_fit_are_options(table: Path, tmp_path: Path) -> None:
+    data = ["--data", table, "--target", "a", "--layers", "1", "--width", "4", "--epochs", "3"]
+    more = ["--weight-decay", "0.5", "--clip-norm", "0.01", "--loss", "huber"]
+    digests = [
+        json.loads(invoke("train", *data, *some, "--json").stdout)["digest"]
+        for some in ([], more[:2], more[2:4], more[4:])
+    ]
+    assert len({*digests}) == 4
+    bounded = ["--function", "F16", "--solver", "lm", "--bounds", "q=0.25,", "--bounds", "p=-1.5,1.5"]
+    done = invoke("train", *data, *bounded, "--out", tmp_path / "m")
+    assert done.exit_code == 0, done.output
+    (layer,) = ftnn.load(tmp_path / "m" / "model.safetensors").layers
+    assert bool((layer.matrix("q") >= 0.25).all())
+    assert bool((layer.matrix("p").abs() <= 1.5).all())
+
+
 def test_the_papers_result_is_shown_only_for_its_own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(0)
     few = Images(random.random((64, 784), np.float32), random.integers(10, size=64),
@@ -204,6 +220,28 @@ class TestBadInput:
     def test_a_model_not_saved_by_train_cannot_predict(self, table: Path, tmp_path: Path) -> None:
         ftnn.save(ftnn.nn.Network(5, [4], 3), tmp_path / "m.safetensors")
         assert "does not describe its inputs" in self.fails("predict", tmp_path / "m.safetensors", table)
+
+    @pytest.mark.parametrize(
+        ("bounds", "message"),
+        [
+            (["q"], "'q' is not of the form NAME=LOW,HIGH, in which"),
+            (["q=,"], "'q=,' is not of the form"),
+            (["q=1,2,3"], "'q=1,2,3' is not of the form"),
+            (["q=0,1", "q=0,2"], "'q' is given twice"),
+            (["q=2,1"], "'q' has (2, 1); expected low < high"),
+        ],
+    )
+    def test_bounds_that_are_none_are_refused(self, table: Path, bounds: list[str], message: str) -> None:
+        options = [part for pair in bounds for part in ("--bounds", pair)]
+        assert message in self.fails(
+            "train", "--data", table, "--target", "colour", "--solver", "lm", *options
+        )
+
+    def test_losses_that_do_not_suit_the_target_are_refused(self, table: Path) -> None:
+        data = ["train", "--data", table]
+        assert "is for numbers" in self.fails(*data, "--target", "colour", "--loss", "huber")
+        assert "is for classes" in self.fails(*data, "--target", "a", "--loss", "softmax")
+        assert "'s' is unknown" in self.fails("train", "--loss", "abs(y - s)")  # before data are read
 
     def test_unknown_names_and_sizes_are_refused(self, table: Path) -> None:
         data = ["--data", table, "--target", "colour"]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.preprocessing import StandardScaler
@@ -367,3 +368,28 @@ def test_partial_fit_uses_sample_weights():
     one = classifier().partial_fit(x, y, classes=[0, 1, 2], sample_weight=weights)
     other = classifier().partial_fit(x.repeat(weights, 0), y.repeat(weights), classes=[0, 1, 2])
     assert are_equal(one, other)
+
+
+@pytest.mark.parametrize("solver", ["direct", "lm"])
+@pytest.mark.parametrize("loss", ["absolute", "huber", "log(cosh(5*(y - t)))"])
+def test_robust_losses_ignore_outliers(loss: str, solver: Any):
+    x = np.random.default_rng(0).normal(size=(400, 1))
+    y = np.where(np.arange(400) % 10 == 0, 30, x[:, 0])
+    settings: Any = {"hidden_layer_sizes": 8, "solver": solver, "epochs": 40, "random_state": 0}
+    model = clone(FTNNRegressor(loss=loss, **settings)).fit(x, y)
+    plain = FTNNRegressor(**settings).fit(x, y)
+    errors = [np.abs(m.predict(x) - x[:, 0]).mean() for m in (model, plain)]
+    assert errors[0] < 0.7 * errors[1]
+
+
+def test_early_stopping_with_another_loss_measures_that_loss():
+    x, y = diabetes()
+    model = regressor(loss="absolute", early_stopping=True).fit(x, y)
+    assert model.validation_scores_ == [
+        -(epoch.test_loss or 0) for epoch in model.history_.epochs if not epoch.undone
+    ]
+
+
+def test_the_softmax_is_the_loss_of_a_classifier():
+    x, y = iris()
+    assert are_equal(classifier(loss="softmax").fit(x, y), classifier().fit(x, y))

@@ -82,6 +82,12 @@ def test_parameters_history_and_further_training_are_the_same(tmp_path: Path):
     np.testing.assert_array_equal(*more)
 
 
+def test_the_loss_is_kept(tmp_path: Path):
+    model = again(FTNNRegressor(loss="huber", **QUICK).fit(X, Y), tmp_path)
+    assert model.loss == "huber"
+    assert model.fit(X, Y).loss == "huber"
+
+
 def test_feature_names_are_kept(tmp_path: Path):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=["a", "b", "c"])

@@ -41,6 +41,10 @@ NAN = np.where(np.arange(3) == 1, np.nan, X)
         ({"solver": "adam"}, "solver='adam' is unknown; expected one of direct, layerwise, joint"),
         ({"engine": "gpu"}, "engine='gpu'"),
         ({"optimizer": "lion"}, "optimizer='lion' is unknown; expected one of sgd, momentum"),
+        ({"loss": "cubic"}, "unknown loss 'cubic'; expected one of"),
+        ({"loss": "(y - s)**2"}, "a loss is a formula in y and t; 's' is unknown"),
+        ({"loss": "logistic"}, "loss='logistic' is for"),
+        ({"loss": 3}, "expected a loss, such as"),
         ({"dtype": "float16"}, "dtype='float16'"),
         ({"gamma": float("nan")}, "gamma=nan"),
         ({"gamma": 1e9}, "gamma=1000000000.0 gives a learning rate .* too large"),
@@ -68,6 +72,15 @@ def test_invalid_parameters_are_refused_by_name_when_fitting(settings: Any, mess
         ):
             with pytest.raises((ValueError, TypeError), match=message):
                 learn(X, Y)
+
+
+def test_losses_that_do_not_suit_the_targets_are_refused():
+    with pytest.raises(
+        ValueError, match="loss='huber' is for numbers, but the targets are classes: expected"
+    ):
+        FTNNClassifier(loss="huber").fit(X, Y)
+    with pytest.raises(ValueError, match="loss='softmax' is for classes, but the targets are standardised"):
+        FTNNRegressor(loss="softmax").fit(X, X[:, 0])
 
 
 CLASSES: dict[Any, Any] = {FTNNClassifier: {"classes": [0, 1]}}

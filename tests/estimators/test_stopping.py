@@ -110,6 +110,23 @@ def test_early_stopping_of_a_regressor_uses_r2():
     assert model.score(x, y) > 0.4
 
 
+def test_parameters_from_before_the_minimum_have_no_standard_errors():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(60, 1))
+    y = np.sin(x[:, 0]) + 0.5 * random.normal(size=60)
+    settings: Any = {"function": "F16", "hidden_layer_sizes": 4, "solver": "lm", "dtype": "float64"}
+    model = FTNNRegressor(**settings, random_state=0, activation="tanh", starts=1)
+    assert model.fit(x, y).history_.covariance is not None
+    model.set_params(early_stopping=True, validation_fraction=0.3).fit(x, y)
+    assert model.validation_scores_ is not None
+    assert model.validation_scores_[-1] < max(model.validation_scores_)
+    assert model.history_.covariance is None
+    assert "early_stopping=True kept earlier parameters" in model.history_.notes[0]
+    line = FTNNRegressor(**{**settings, "function": "p*x", "hidden_layer_sizes": 1}, activation="x",
+                         early_stopping=True, epochs=1, random_state=0, starts=1)  # fmt: skip
+    assert line.fit(x, y).history_.covariance is not None  # the only iteration is the best
+
+
 def test_without_early_stopping_no_samples_are_held_out():
     x, y = iris()
     model = classifier().fit(x, y)

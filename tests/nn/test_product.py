@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import ftnn
 from ftnn.errors import FtnnError, ModelFileError
+from ftnn.kernels import connection_values
 from ftnn.nn import Network, Partial, Transfer
 from ftnn.training import fit
 from ftnn.training._jacobian import VectorForm
@@ -92,16 +93,56 @@ def test_pruning_keeps_the_outputs():
     torch.testing.assert_close(pruned(samples()), net(samples()), rtol=1e-13, atol=1e-13)
 
 
-def test_calibrated_factors_start_near_one():
+def factors_of(net: Transfer, x: Tensor) -> Tensor:
+    return connection_values(net.function, x, net.matrices()).detach()
+
+
+HARD = ("p*sin(q*x + r)", "p*gauss(q*x + r)", "p*tanh(q*x + r)")
+"""Drawn as for sums, many of these have a mean near 0, or would have to change their sign."""
+
+
+@pytest.mark.parametrize("formula", [FORMULA, "exp(p*x)", "a + b*x + c*x**2", *HARD])
+def test_calibrated_factors_start_near_one(formula: str):
     torch.manual_seed(0)
-    for formula in (FORMULA, "exp(p*x + q)", "a + b*x + c*x**2", "p*tanh(q*x + r)"):
-        net = Transfer(8, 20, formula, reduce="product", dtype=FLOAT64)
-        x = torch.randn(500, 8, dtype=FLOAT64)
-        net.calibrate(x)
-        single = Transfer(8, 20, formula, bias=False, dtype=FLOAT64)
-        single.load_state_dict({k: v for k, v in net.state_dict().items() if k != "bias"})
-        mean = float(single(x).mean().detach()) / 8
-        assert 0.7 < mean < 1.3
+    net, x = Transfer(8, 50, formula, reduce="product", dtype=FLOAT64), torch.randn(1000, 8, dtype=FLOAT64)
+    net.calibrate(3 * x + 1)
+    factors = factors_of(net, 3 * x + 1)
+    far = (factors.mean(0) - 1).abs() > 0.5
+    assert far.double().mean() < 0.01
+    assert factors.std(0).median() > 0.1
+    assert 0.3 < float(net(3 * x + 1).std(0).median().detach()) < 3
+
+
+def test_calibration_leaves_no_factor_that_is_not_finite():
+    torch.manual_seed(0)
+    x = torch.randn(1000, 5)
+    net = Transfer(5, 50, "p*log(1 + q*x**2)", reduce="product")
+    assert net(x).isfinite().all()
+    net.calibrate(x)
+    assert net(x).isfinite().all()
+    assert net(torch.randn(10_000, 5)).isfinite().all()
+    far = (factors_of(net, x).mean(0) - 1).abs() > 0.5
+    assert far.double().mean() < 0.05
+
+
+@pytest.mark.parametrize("formula", HARD)
+def test_new_product_units_are_alive_for_inputs_of_unit_variance(formula: str):
+    torch.manual_seed(0)
+    net = Transfer(100, 40, formula, reduce="product", dtype=FLOAT64)
+    outputs = net(torch.randn(1000, 100, dtype=FLOAT64))
+    assert 0.3 < float(outputs.std(0).median().detach()) < 3
+    assert net.is_untouched
+
+
+def test_given_ranges_of_factors_are_kept_but_not_those_of_the_catalogue():
+    torch.manual_seed(0)
+    net = Transfer(8, 20, ftnn.Function("a + b*x", init={"b": (0.5, 0.6)}), reduce="product", dtype=FLOAT64)
+    for _ in range(2):
+        assert float(net.matrix("b").min().detach()) >= 0.5
+        assert float(net.matrix("b").max().detach()) <= 0.6
+        net.calibrate(samples(100).repeat(1, 3)[:, :8])
+    paper = Transfer(3, 20, "F16", reduce="product", dtype=FLOAT64)  # ±0.1 for all
+    assert (factors_of(paper, samples(100)).mean(0) - 1).abs().median() < 0.5
 
 
 def test_models_keep_what_they_multiply(tmp_path: Path):
@@ -200,5 +241,5 @@ def test_what_makes_no_sense_is_refused():
         Transfer(2, 2, "F12", reduce="max")  # pyright: ignore[reportArgumentType]
     with pytest.raises(FtnnError, match="is grounded, so as a factor"):
         Transfer(2, 2, ftnn.Function("p*cos(q*x)").grounded(), reduce="product")
-    with pytest.raises(FtnnError, match="has no backend='cpu'"):
+    with pytest.raises(FtnnError, match="does not support backend='cpu'"):
         Transfer(2, 2, "F12", reduce="product", backend="cpu")

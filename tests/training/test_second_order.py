@@ -18,6 +18,8 @@ from ftnn.training import History, digest, fit
 from ftnn.training._jacobian import VectorForm
 from ftnn.training._lbfgs import Descent, descend
 from ftnn.training._least_squares import Bounds, Search, System, step
+from ftnn.training._objective import check_memory
+from ftnn.training._problem import make_problem
 
 DAMPED = "p*exp(-q*x)*sin(w*x + r)"
 FLOAT64 = torch.float64
@@ -232,7 +234,7 @@ def test_bounds_hold_and_have_no_standard_error():
     assert np.isnan(history.covariance.errors["0.theta.q"]).all()
     assert np.isfinite(history.covariance.errors["0.theta.p"]).all()
     assert "at a bound, so without a standard error: 0.theta.q[0, 0]" in history.notes[0]
-    with pytest.raises(FtnnError, match="bounds has 'z', which is no trained parameter"):
+    with pytest.raises(FtnnError, match="bounds has 'z', which is not a trained parameter"):
         fit(damped(), X, Y, solver="lm", bounds={"z": (0, 1)})
 
 
@@ -293,11 +295,22 @@ def test_modules_without_a_jacobian_are_refused_by_lm_and_trained_by_lbfgs():
     assert history.epochs[-1].loss < history.epochs[0].loss
 
 
+def test_networks_that_are_too_large_for_lm_are_refused():
+    y = np.arange(20) % 10
+    with pytest.raises(FtnnError, match=r'5,\d{3} GB .* 472,610 parameters and 20 samples; .*"lbfgs"'):
+        fit(Network(784, [200], 10, "F16"), RANDOM.normal(size=(20, 784)), y, solver="lm")
+    fit(Network(784, [200], 10, "F16"), RANDOM.normal(size=(20, 784)), y, solver="lbfgs", epochs=1, starts=1)
+    check_memory(
+        Network(2, [500], 1, "F16"),
+        make_problem(X.repeat(2, 1), Y, inputs=2, outputs=1, dtype="float64", loss=None),
+    )
+
+
 def test_fewer_samples_than_parameters_give_a_fit_and_a_note():
     history = fit(Network(1, [8], 1, "F16", dtype=FLOAT64), X[:10], Y[:10], solver="lm", epochs=50)
     assert history.failed is None
     assert history.covariance is None
-    assert "10 observations of 41 parameters leave no degree of freedom" in history.notes[0]
+    assert "10 observations leave no degrees of freedom for 41 parameters" in history.notes[0]
 
 
 def test_constant_targets_give_a_fit_and_a_note():
@@ -320,6 +333,21 @@ def test_parameters_that_the_data_cannot_determine_have_infinite_errors_and_a_no
     expected = np.sqrt(variance * np.linalg.inv(design.T @ design)[0, 0])
     assert errors["0.theta.r"][0, 0] == pytest.approx(expected, rel=1e-9)
     assert "do not determine 2 of 3 parameters" in history.notes[0]
+
+
+@pytest.mark.parametrize("solver", ["lm", "lbfgs"])
+def test_a_note_says_that_float32_cannot_hold_the_digits(solver: Any):
+    exact = 2 * np.exp(-0.5 * X) * np.sin(3 * X + 0.4)
+    for y, dtype, is_noted in ((exact, "float", True), (exact, "double", False), (Y, "float", False)):
+        net = getattr(damped(), dtype)()
+        history = fit(net, X, y, solver=solver)
+        about = [note for note in history.notes if "stored in float32" in note]
+        assert bool(about) == is_noted
+        if is_noted:
+            with torch.no_grad():
+                residuals = net.double()(torch.from_numpy(X.astype("f")).double()).numpy() - y.astype("f")
+            assert f"the loss is {(residuals**2).mean() / 2:.2g} instead of {history.loss:.2g}" in about[0]
+            assert "dtype=torch.float64" in about[0]
 
 
 def test_a_history_reads_its_own_json_without_the_covariance():

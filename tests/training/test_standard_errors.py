@@ -19,6 +19,7 @@ from ftnn.cli import app
 from ftnn.errors import FtnnError
 from ftnn.nn import Transfer
 from ftnn.training import History, fit
+from ftnn.training._jacobian import VectorForm
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.uniform(0, 4, (200, 1))
@@ -50,6 +51,23 @@ def test_weighted_standard_errors_are_those_of_curve_fit():
     )
     assert history.covariance is not None
     np.testing.assert_allclose(history.covariance.matrix, covariance, rtol=1e-5)
+
+
+def test_standard_errors_need_no_other_pass_over_the_data(monkeypatch: pytest.MonkeyPatch):
+    passes: list[torch.Tensor] = []
+    at_the_end: list[int] = []
+    forward = VectorForm.forward
+
+    def counted(form: VectorForm, theta: torch.Tensor, x: torch.Tensor) -> Any:
+        passes.append(theta)
+        return forward(form, theta, x)
+
+    def count(*_: Any) -> None:
+        at_the_end[:] = [len(passes)]
+
+    monkeypatch.setattr(VectorForm, "forward", counted)
+    fitted(callbacks=[count])
+    assert at_the_end == [len(passes)]
 
 
 def test_bands_are_those_of_error_propagation():

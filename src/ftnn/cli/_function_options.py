@@ -40,6 +40,27 @@ def function_from(text: str, init: list[str] | None, constant: list[str] | None)
     return Function(text, init=ranges, constants=constants)
 
 
+def bounds_from(values: list[str] | None) -> dict[str, list[float | None]] | None:
+    """`["q=0,1", "r=0,"]` as `{"q": [0, 1], "r": [0, None]}`; None if there are none."""
+    parsed: dict[str, list[float | None]] = {}
+    for value in values or ():
+        name, _, numbers = (part.strip() for part in value.partition("="))
+        ends = numbers.split(",")
+        try:
+            if not name or len(ends) != 2 or not any(ends):
+                raise ValueError
+            pair = [float(end) if end.strip() else None for end in ends]
+        except ValueError:
+            raise typer.BadParameter(
+                f"{value!r} is not of the form NAME=LOW,HIGH, in which one of the two may be left out",
+                param_hint="--bounds",
+            ) from None
+        if name in parsed:
+            raise typer.BadParameter(f"{name!r} is given twice", param_hint="--bounds")
+        parsed[name] = pair
+    return parsed or None
+
+
 def _numbers(option: str, values: list[str] | None) -> dict[str, list[float]]:
     """`["q=-10,10"]` as `{"q": [-10.0, 10.0]}`."""
     parsed: dict[str, list[float]] = {}

@@ -11,7 +11,7 @@ import typer
 
 from ftnn import _atomic
 from ftnn.cli._app import Json, app
-from ftnn.cli._function_options import Constant, Init, function_from
+from ftnn.cli._function_options import Constant, Init, bounds_from, function_from
 from ftnn.cli._results import errors_on_test, result_table
 from ftnn.cli._screen import say, show, show_json
 from ftnn.cli._table_options import Decimal, Separator, character
@@ -133,6 +133,20 @@ def train(
             + " Default: one-cycle; joint and layerwise: constant, but halving for fine-tuning."
         ),
     ] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            help="squared, absolute, huber, or a formula in an output y and its target t, for a regression. "
+            "Default: squared; for classes softmax."
+        ),
+    ] = None,
+    weight_decay: Annotated[
+        float | None,
+        typer.Option(help=DESCRIPTIONS["weight_decay"] + " Default: 0 or 0.1 by function; for tables 0.3."),
+    ] = None,
+    clip_norm: Annotated[
+        float | None, typer.Option(help=DESCRIPTIONS["clip_norm"] + " Default: 1 for direct.")
+    ] = None,
     normalise: Annotated[
         bool | None, typer.Option(help=DESCRIPTIONS["normalise"] + " Default: yes for direct.")
     ] = None,
@@ -140,6 +154,14 @@ def train(
         bool | None, typer.Option(help=DESCRIPTIONS["calibrate"] + " Default: yes for the others.")
     ] = None,
     starts: Annotated[int | None, typer.Option(help=DESCRIPTIONS["starts"] + " Default: 4.")] = None,
+    bounds: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=LOW,HIGH",
+            help="The bounds of a parameter, only for lm: q=0,1, or q=0, without an upper one. "
+            "Can be repeated.",
+        ),
+    ] = None,
     engine: Annotated[
         str, typer.Option(help="compiled (CPU only), torch, or auto: compiled where possible.")
     ] = "auto",
@@ -158,6 +180,7 @@ def train(
     from ftnn.nn import Network, save
     from ftnn.training import digest, fit, initialise
     from ftnn.training._checks import check_sizes
+    from ftnn.training._losses import loss_for, loss_formula
 
     start = time.perf_counter()
     if task not in (None, "classification", "regression"):
@@ -174,14 +197,19 @@ def train(
         "optimizer": optimizer,
         "learning_rate": learning_rate,
         "schedule": schedule,
+        "weight_decay": weight_decay,
+        "clip_norm": clip_norm,
         "normalise": normalise,
         "calibrate": calibrate,
         "starts": starts,
+        "bounds": bounds_from(bounds),
     }
     settings = Settings(**options)
     if fine_tuning_epochs is not None:
         options["epochs"] = (settings.epochs or (0, 0))[0], fine_tuning_epochs
     settings = Settings(**options)
+    if loss is not None:
+        loss_formula(loss)
     shape = _IMAGES if are_images(data) else _for_tables()
     function, activation = function or shape.function, activation or shape.activation
     connections = function_from(function, init, constant)
@@ -220,7 +248,7 @@ def train(
         prepared.x,
         prepared.y,
         test=(prepared.test_x, prepared.test_y),
-        loss="squared" if classes is None else "softmax",
+        loss=loss_for(loss, classes=classes is not None),
         engine=engine,  # pyright: ignore[reportArgumentType]  # checked there
         checkpoint=None if out is None else out / "checkpoint.safetensors",
         progress=True,
@@ -256,7 +284,7 @@ def train(
         show_json(result)
         return
     same_settings = width == _IMAGES.width and settings == Settings(gamma=gamma, seed=seed)
-    same_settings = same_settings and connections == catalogue.get(function)
+    same_settings = same_settings and loss is None and connections == catalogue.get(function)
     matches_paper = data == "mnist" and samples in (None, 50_000) and same_settings
     paper = None
     if matches_paper and settings.gamma is not None:

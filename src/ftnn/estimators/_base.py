@@ -18,7 +18,14 @@ from torch import Tensor
 
 from ftnn.data._scaling import InputScaler
 from ftnn.estimators._forward import forward
-from ftnn.estimators._parameters import DTYPES, AnyFunction, settings_for, settings_of, value_errors
+from ftnn.estimators._parameters import (
+    DTYPES,
+    AnyFunction,
+    check_parameters,
+    settings_for,
+    settings_of,
+    value_errors,
+)
 from ftnn.estimators._samples import Array, Samples, checked
 from ftnn.estimators._scaling import fitted
 from ftnn.estimators._stopping import Stopping
@@ -27,6 +34,7 @@ from ftnn.training import Epoch, History, initialise
 from ftnn.training import fit as train
 from ftnn.training._diagnosis import cause_in
 from ftnn.training._engine import EngineName
+from ftnn.training._losses import loss_for
 from ftnn.training._outcome import require_finite
 from ftnn.training._problem import Loss
 from ftnn.training._rules import Rule
@@ -35,6 +43,10 @@ from ftnn.training._settings import SECOND_ORDER, Settings, Solver
 
 _PIECE = 4096
 """The number of samples predicted at once."""
+NOT_AT_THE_MINIMUM = (
+    "no standard errors: they are valid only at the minimum of the training loss, and early_stopping=True "
+    "kept earlier parameters"
+)
 
 
 class Estimator(BaseEstimator):
@@ -57,6 +69,8 @@ class Estimator(BaseEstimator):
     - `solver`: direct: all layers at once. layerwise: one hidden layer after the other, then fine-tuning of
         all. joint: all at once, by plain SGD. lm: Levenberg-Marquardt, for networks of up to a few thousand
         parameters. lbfgs: L-BFGS, for larger ones. Direct by default, unless gamma is given.
+    - `loss`: what is minimised. For a regressor `"squared"` (the default), `"absolute"`, `"huber"` or a
+        formula in an output `y` and its target `t`, both standardised. For a classifier `"softmax"`.
     - `optimizer`: The update rule: adam, adamw, momentum, nesterov, rmsprop or sgd. Or a
         [`ftnn.training.Rule`][]. AdamW by default for the direct solver, else SGD.
     - `learning_rate`: The largest learning rate, instead of gamma. By default, for the direct solver: 0.01,
@@ -128,6 +142,7 @@ class Estimator(BaseEstimator):
         standardise: bool = True,
         gamma: float | None = None,
         solver: Solver | None = None,
+        loss: Loss | None = None,
         optimizer: str | Rule | None = None,
         learning_rate: float | None = None,
         schedule: Schedule | None = None,
@@ -157,6 +172,7 @@ class Estimator(BaseEstimator):
         self.standardise = standardise
         self.gamma = gamma
         self.solver: Solver | None = solver
+        self.loss = loss
         self.optimizer = optimizer
         self.learning_rate = learning_rate
         self.schedule = schedule
@@ -182,11 +198,21 @@ class Estimator(BaseEstimator):
 
     # --- defined by the task ---
 
-    _loss: Loss
+    _has_classes: bool
 
     def _validation_score(self, epoch: Epoch) -> float:
         """The score of an epoch on the validation samples: larger is better."""
         raise NotImplementedError
+
+    def _check(self) -> None:
+        """Refuse invalid parameters."""
+        check_parameters(self.get_params(deep=False))
+        _ = self._loss
+
+    @property
+    def _loss(self) -> Loss:
+        with value_errors():
+            return loss_for(self.loss, classes=self._has_classes)
 
     # --- training ---
 
@@ -195,8 +221,9 @@ class Estimator(BaseEstimator):
         self._start(samples, outputs)
         samples, validation = self._standardised(samples).in_order(), None
         if self.early_stopping:
-            by_class = self._loss == "softmax"
-            samples, validation = samples.split(self.validation_fraction, self._seed, by_class=by_class)
+            samples, validation = samples.split(
+                self.validation_fraction, self._seed, by_class=self._has_classes
+            )
             validation = validation.expanded()
         settings = Settings(**settings_of(self.get_params(deep=False), 1))
         ends_early = settings.solver not in SECOND_ORDER and settings.schedule in (None, "constant", HALVING)
@@ -214,7 +241,9 @@ class Estimator(BaseEstimator):
             callbacks=(stopping,),
         )
         if validation is not None:
-            stopping.restore_best(self.network_)
+            if stopping.restore_best(self.network_) and self.history_.covariance is not None:
+                self.history_.covariance = None
+                self.history_.notes = [NOT_AT_THE_MINIMUM]
             self.validation_scores_ = stopping.scores
             self.best_validation_score_ = max(stopping.scores, default=None)
         return self._finish(self.history_.failed is not None)

@@ -11,11 +11,9 @@ from sklearn.preprocessing import LabelEncoder
 from sklearn.utils.multiclass import check_classification_targets
 
 from ftnn.estimators._base import Estimator
-from ftnn.estimators._parameters import check_parameters
 from ftnn.estimators._samples import Array, Samples, checked, checked_weights
 from ftnn.training import Epoch
 from ftnn.training._outcome import classes_of
-from ftnn.training._problem import Loss
 
 
 class FTNNClassifier(ClassifierMixin, Estimator):
@@ -34,7 +32,7 @@ class FTNNClassifier(ClassifierMixin, Estimator):
     """
 
     classes_: Array
-    _loss: Loss = "softmax"
+    _has_classes = True
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train a new network.
@@ -44,7 +42,7 @@ class FTNNClassifier(ClassifierMixin, Estimator):
         - `X`: (samples, features), finite numbers. `y`: (samples,), labels of any kind.
         - `sample_weight`: (samples,), 0 or more. A weight of 2 counts as two samples, one of 0 as none.
         """
-        check_parameters(self.get_params(deep=False))
+        self._check()
         samples = self._checked(X, y, sample_weight, reset=True)
         self._set_encoder(samples.y)
         return self._learn(self._encoded(samples), len(self.classes_))
@@ -58,7 +56,7 @@ class FTNNClassifier(ClassifierMixin, Estimator):
             the first call.
         - `classes`: all labels that will ever occur; required in the first call.
         """
-        check_parameters(self.get_params(deep=False))
+        self._check()
         first = not hasattr(self, "network_")
         if first and classes is None:
             raise ValueError(

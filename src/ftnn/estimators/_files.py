@@ -15,7 +15,6 @@ from ftnn.data._scaling import scaler_of, scaling_of
 from ftnn.errors import FtnnError, ModelFileError
 from ftnn.estimators._base import Estimator
 from ftnn.estimators._classifier import FTNNClassifier, encoder_of
-from ftnn.estimators._parameters import check_parameters
 from ftnn.estimators._regressor import FTNNRegressor
 from ftnn.nn import Network
 from ftnn.training import History
@@ -102,7 +101,7 @@ def _rebuilt(network: nn.Module, preparation: Preparation, saved: Any) -> Estima
     if "function" not in parameters:
         parameters = {**parameters, "function": [layer.function for layer in network.layers]}
     model.set_params(**parameters)
-    check_parameters(model.get_params(deep=False))
+    model._check()
     model.network_, model.n_features_in_ = network, network.in_features
     model.scaler_ = None if preparation.inputs is None else scaler_of(preparation.inputs)
     names = [column.name for column in preparation.columns]

@@ -10,11 +10,9 @@ from sklearn.base import RegressorMixin
 from sklearn.preprocessing import StandardScaler
 
 from ftnn.estimators._base import Estimator
-from ftnn.estimators._parameters import check_parameters
 from ftnn.estimators._samples import Array, Samples, checked, checked_weights
 from ftnn.estimators._scaling import fitted
 from ftnn.training import Epoch
-from ftnn.training._problem import Loss
 
 
 class FTNNRegressor(RegressorMixin, Estimator):
@@ -26,11 +24,12 @@ class FTNNRegressor(RegressorMixin, Estimator):
 
     - `target_scaler_`: the `StandardScaler` of the targets. Outputs of `network_` and losses are
         standardised; `target_scaler_.inverse_transform` turns outputs into targets.
-    - `validation_scores_`: R² relative to the mean and variance of the training targets.
+    - `validation_scores_`: R² relative to the mean and variance of the training targets; with another loss
+        than the squared one, the negative loss.
     """
 
     target_scaler_: Any
-    _loss: Loss = "squared"
+    _has_classes = False
     _flat: bool
     """Whether the targets were (samples,)."""
 
@@ -47,7 +46,7 @@ class FTNNRegressor(RegressorMixin, Estimator):
         - `X`: (samples, features), finite numbers. `y`: (samples,) or (samples, targets).
         - `sample_weight`: (samples,), 0 or more. A weight of 2 counts as two samples, one of 0 as none.
         """
-        check_parameters(self.get_params(deep=False))
+        self._check()
         samples = self._checked(X, y, sample_weight, reset=True)
         return self._learn(self._scaled(samples), samples.y.shape[1])
 
@@ -57,7 +56,7 @@ class FTNNRegressor(RegressorMixin, Estimator):
         `X`, `y` and `sample_weight` are as for `fit`. Inputs and targets are
         standardised as in the first call.
         """
-        check_parameters(self.get_params(deep=False))
+        self._check()
         first = not hasattr(self, "network_")
         samples = self._checked(X, y, sample_weight, reset=first)
         outputs = self.target_scaler_.n_features_in_
@@ -88,8 +87,10 @@ class FTNNRegressor(RegressorMixin, Estimator):
         return Samples(samples.x, self.target_scaler_.transform(samples.y), samples.weights)
 
     def _validation_score(self, epoch: Epoch) -> float:
-        # Targets have unit variance, and the loss is half the squared error, summed over them.
         assert epoch.test_loss is not None
         if not math.isfinite(epoch.test_loss):
             return -math.inf
+        if self._loss != "squared":
+            return -epoch.test_loss
+        # Targets have unit variance, and the loss is half the squared error, summed over them.
         return 1 - 2 * epoch.test_loss / self.target_scaler_.n_features_in_

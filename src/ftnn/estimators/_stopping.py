@@ -6,6 +6,8 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from ftnn.nn import Network
 from ftnn.nn._folding import adapt
 from ftnn.training import Epoch
@@ -54,8 +56,12 @@ class Stopping:
         self._waited = 0 if improved or self._lowest_loss > PLATEAU * self._first_loss else self._waited + 1
         return self._waited >= self._patience
 
-    def restore_best(self, net: Network) -> None:
-        """Restore the parameters with the best score."""
-        if self._best_state is not None:
-            adapt(net, self._best_state)
-            net.load_state_dict(self._best_state)
+    def restore_best(self, net: Network) -> bool:
+        """Restore the parameters with the best score. Returns whether they are other ones than before."""
+        if self._best_state is None:
+            return False
+        before, best = net.state_dict(), self._best_state
+        is_other = before.keys() != best.keys() or not all(torch.equal(before[n], best[n]) for n in best)
+        adapt(net, best)
+        net.load_state_dict(best)
+        return is_other

@@ -109,7 +109,7 @@ class Connections(nn.Module):
         return seed
 
     def _draw_from(self, seed: int) -> None:
-        self.reset_parameters(torch.Generator(self._first.device).manual_seed(seed))
+        self._draw(torch.Generator(self._first.device).manual_seed(seed))
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -117,6 +117,10 @@ class Connections(nn.Module):
 
         Kinds that were assigned stay; random ones are drawn again.
         """
+        self._draw(generator)
+
+    @torch.no_grad()
+    def _draw(self, generator: torch.Generator | None) -> None:
         if self._first.is_meta:
             return
         if not self._ranges:

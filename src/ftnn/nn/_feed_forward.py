@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from ftnn.errors import FtnnError
-from ftnn.formula import Function
+from ftnn.formula import Function, name_of
 from ftnn.formula._balance import scaled_ranges
 from ftnn.kernels import Backend, connection_values, transfer
 from ftnn.nn._connections import AnyFunction, Connections
 from ftnn.nn._inputs import check_input, typical
 from ftnn.nn._precision import precision
-from ftnn.nn._reduce import Reduce, check_reduce, near_one, product
+from ftnn.nn._reduce import Reduce, check_reduce, near_one, product, typical_inputs
 
 
 class FeedForward(Connections):
@@ -34,8 +34,17 @@ class FeedForward(Connections):
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the parameters and constants again; set the bias to 0 and the scale to 1."""
+        """Draw the parameters and constants again; set the bias to 0 and the scale to 1.
+
+        Factors of product units are moved near 1 for inputs of unit variance.
+        """
         super().reset_parameters(generator)
+        if self.reduce == "product" and not self._first.is_meta and not self.function.has_memory:
+            self._move_near_one(typical_inputs(self.in_features, self._first.device), self.kinds)
+
+    @torch.no_grad()
+    def _draw(self, generator: torch.Generator | None) -> None:
+        super()._draw(generator)
         scale = self._parameters.get("scale")  # not there yet when the constructor calls this
         if scale is not None:
             scale.fill_(1)
@@ -67,7 +76,7 @@ class FeedForward(Connections):
 
         Ranges that the function gives are kept; the others are chosen as balanced ranges (see the guide to
         initial ranges), and amplitudes are scaled until the sums have variance 1 over these inputs. The bias
-        starts where it centres the sums on 0.
+        starts where it centres the sums on 0. Factors of product units are moved near 1 instead.
 
         **Arguments:**
 
@@ -83,10 +92,7 @@ class FeedForward(Connections):
         """`calibrate`, for the layer's own kinds or the same with other ranges."""
         seed = self._draw_for(x, kinds, generator, layers)
         if self.reduce == "product":
-            parameters = {name: self.theta[name] for name in self.theta}
-            constants = {name: self.constants[name] for name in self.constants}
-            near_one(self.function, self._inputs_of_connections(x), parameters, constants)
-            self._drawn = self._fingerprint()
+            self._move_near_one(x, kinds)
             return
         deviation = float(self(x).double().var(0, correction=0).mean().sqrt())
         if not 0 < deviation < float("inf"):
@@ -99,6 +105,16 @@ class FeedForward(Connections):
         if self.bias is not None:
             self.bias.copy_(-self(x).double().mean(0))
             self._drawn = self._fingerprint()
+
+    def _move_near_one(self, x: Tensor, kinds: Sequence[Function]) -> None:
+        """Move parameters, except those with given ranges, until factors are near 1 for (samples, in)."""
+        kept = {name for kind in kinds if name_of(kind) is None for name in kind.init}
+        free = {name: self.theta[name] for name in self.theta if name not in kept}
+        others = {name: self.theta[name] for name in self.theta if name in kept}
+        others |= {name: self.constants[name] for name in self.constants}
+        count = max(1, self._first.numel() // self.out_features)
+        near_one(self.function, self._inputs_of_connections(x), free, others, count)
+        self._drawn = self._fingerprint()
 
     def _inputs_of_connections(self, x: Tensor) -> Tensor:
         """The inputs, (samples, in), so that they broadcast with the layer's matrices."""
@@ -128,7 +144,9 @@ class Transfer(FeedForward):
     - `scale`: whether to multiply each sum by a trainable number, which starts at 1: `scale·(F ⊙ x) + b`.
         [`ftnn.nn.folded`][] adds it where a normalisation cannot be folded into the function's parameters.
     - `reduce`: `"sum"`, or `"product"` for product units: `y_i = Π_j F_ij(x_j) + b_i`. Gradients are exact
-        where factors are 0. Functions that are grounded are refused. The values of all connections,
+        where factors are 0. Functions that are grounded are refused. Factors start near 1 for inputs of unit
+        variance, or for the inputs given to `calibrate`; in ranges that the function gives, if it gives any,
+        other than those of the catalogue. The values of all connections,
         (batch, in_features, out_features), are in memory at once.
 
     Shapes: the input is (…, in_features), the output (…, out_features). `state_dict` has `theta.<name>` and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 import torch
@@ -16,11 +17,17 @@ Reduce = Literal["sum", "product"]
 REDUCES: tuple[Reduce, ...] = ("sum", "product")
 
 VARIATION = 0.4
-"""The standard deviation over the inputs that calibrated factors aim at."""
+"""The largest standard deviation over the inputs that factors aim at."""
 STEPS = 12
 SAMPLES = 200
 """Of fitting parameters until factors are near 1: iterations, and samples."""
 RIDGE = 1e-3
+SHARES = (1.0, 0.5, 0.2, 0.05)
+"""Where the first attempt fails, parameters start anew from these shares of the sizes that were drawn."""
+PRIME = 7919
+"""The distance of the connections whose parameters are tried elsewhere, so that they differ."""
+MARGIN = 1.0
+"""How far beyond the inputs factors stay finite if they were, relative to the range of the inputs."""
 
 
 def check_reduce(reduce: str, kinds: tuple[Function, ...], backend: Backend) -> None:
@@ -30,7 +37,7 @@ def check_reduce(reduce: str, kinds: tuple[Function, ...], backend: Backend) -> 
     if reduce == "sum":
         return
     if backend not in ("auto", "reference"):
-        raise FtnnError(f'reduce="product" has no backend={backend!r}; use "auto"')
+        raise FtnnError(f'reduce="product" does not support backend={backend!r}; use "auto"')
     for kind in kinds:
         if kind.is_grounded:
             raise FtnnError(
@@ -72,47 +79,123 @@ def product(factors: Tensor, bias: Tensor | None) -> Tensor:
     return out if bias is None else out + bias
 
 
-def near_one(function: Function, x: Tensor, parameters: dict[str, Tensor], others: dict[str, Tensor]) -> None:
+def typical_inputs(in_features: int, device: torch.device) -> Tensor:
+    """Inputs of unit variance, (samples, in): quantiles of the normal distribution."""
+    quantiles = torch.special.ndtri((torch.arange(50, dtype=torch.float64, device=device) + 0.5) / 50)
+    return quantiles[:, None].expand(-1, in_features)
+
+
+def near_one(
+    function: Function, x: Tensor, parameters: dict[str, Tensor], others: dict[str, Tensor], count: int
+) -> None:
     """Move parameters, in place, until each factor is 1 plus a part of the shape that it had.
 
-    The target of every connection is what it sends now, with mean 1 and a standard deviation of
-    `VARIATION` over the samples; a few damped Gauss-Newton steps, for all connections at once, come near it.
+    The target of every connection is what it sends now, with mean 1 and a small deviation over the samples. A
+    function that cannot send this, such as a sine of several periods, whose mean is 0, gets a line as its
+    target instead, from positive parameters: if two with different signs are multiplied, as in p*sin(r), the
+    way to 1 would lead through 0. The last attempts start from the parameters of other connections.
 
     **Arguments:**
 
     - `x`: the inputs of the connections, (samples, in, 1) for matrices or (samples, connections) for lists.
-    - `parameters`, `others`: the trained ones and the constants, (in, out) or (connections,) each.
+    - `parameters`, `others`: those that may move and the others, (in, out) or (connections,) each.
+    - `count`: the number of factors in a unit.
     """
-    inputs = x[:SAMPLES].double()
-    names, constants = list(parameters), {name: matrix.double() for name, matrix in others.items()}
-    values = {name: parameters[name].detach().double().clone() for name in names}
-    shape = (len(inputs), *next(iter(values.values())).shape)
+    if not parameters or not len(x):
+        return
+    shape = next(iter(parameters.values())).shape
 
-    def factors() -> Tensor:
-        (each,) = evaluate((function.expr,), {INPUT: inputs, **values, **constants})
-        return each.expand(shape)
+    def listed(matrices: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: matrix.detach().double().flatten() for name, matrix in matrices.items()}
 
-    first = factors()
-    spread = first.std(0, correction=0)
+    # Parameters must not move where, for inputs further out, a function is no longer finite.
+    low, high = x.double().amin(0), x.double().amax(0)
+    margin = MARGIN * (high - low)
+    beyond = torch.stack([low - margin, low, high, high + margin])
+    inputs, ends = (part.double().expand(len(part), *shape).flatten(1) for part in (x[:SAMPLES], beyond))
+    drawn = listed(parameters)
+    factors = _Factors(function, inputs, ends, listed(others))
+    factors = replace(factors, needed=torch.isfinite(factors.of(drawn, ends)))
+    variation = min(VARIATION, (2 ** (1 / count) - 1) ** 0.5)  # the product of all varies about as 1 does
+    shapes = _standardised(factors.of(drawn))
+    values, loss = factors.moved(drawn, 1 + variation * shapes)
+    signs = torch.where((shapes * _standardised(inputs)).mean(0) < 0, -1.0, 1.0)
+    for share in (*SHARES, None, None):
+        is_far = loss > variation**2
+        far, near = is_far.nonzero()[:, 0], (~is_far).nonzero()[:, 0]
+        if not len(far) or (share is None and not len(near)):
+            break
+        some = factors.some(far)
+        if share is not None:
+            start = {name: share * value[far].abs() for name, value in drawn.items()}
+            wanted = signs[far] * _standardised(some.inputs)
+        else:  # what has worked elsewhere
+            picked = near[torch.arange(len(far), device=near.device) * PRIME % len(near)]
+            start = {name: value[picked] for name, value in values.items()}
+            wanted = _standardised(some.of(start))
+        new, new_loss = some.moved(start, 1 + variation * wanted)
+        better = new_loss < loss[far]
+        loss[far[better]] = new_loss[better]
+        for name, value in values.items():
+            value[far[better]] = new[name][better]
+    for name, value in values.items():
+        parameters[name].copy_(value.view(shape))
+
+
+def _standardised(values: Tensor) -> Tensor:
+    """With mean 0 and deviation 1 over the samples; 0 where that is not possible."""
+    spread = values.std(0, correction=0)
     usable = torch.isfinite(spread) & (spread > 0)
-    target = 1 + VARIATION * torch.where(usable, (first - first.mean(0)) / spread, 0.0)
-    damping = torch.full(shape[1:], RIDGE, dtype=torch.float64, device=inputs.device)
-    loss = (first - target).square().mean(0)
-    for _ in range(STEPS):
-        slopes = evaluate(
-            tuple(function.slopes[name] for name in names), {INPUT: inputs, **values, **constants}
-        )
-        jacobian = torch.stack([slope.expand(shape) for slope in slopes], -1)  # (samples, …, parameters)
-        gradient = (jacobian * (factors() - target)[..., None]).mean(0)
-        matrix = torch.einsum("s...k,s...l->...kl", jacobian, jacobian) / len(inputs)
-        scale = matrix.diagonal(dim1=-2, dim2=-1)
-        matrix = matrix + torch.diag_embed(damping[..., None] * scale + 1e-12)
-        step, failed = torch.linalg.solve_ex(matrix, gradient[..., None])
-        before = dict(values)
-        values.update({name: before[name] - step[..., n, 0] for n, name in enumerate(names)})
-        new = (factors() - target).square().mean(0)
-        better = torch.isfinite(new) & (new < loss) & (failed == 0)
-        values.update({name: torch.where(better, values[name], before[name]) for name in names})
-        loss, damping = torch.where(better, new, loss), damping * torch.where(better, 0.3, 10.0)
-    for name in names:
-        parameters[name].copy_(values[name])
+    return torch.where(usable, (values - values.mean(0)) / spread, 0.0)
+
+
+@dataclass(frozen=True)
+class _Factors:
+    """The factors of some connections as functions of their parameters, (connections,) each."""
+
+    function: Function
+    inputs: Tensor
+    """(samples, connections)"""
+    ends: Tensor
+    """Further inputs, at which factors have to stay finite."""
+    constants: dict[str, Tensor]
+    needed: Tensor = field(default_factory=lambda: torch.tensor(False))
+    """Where among `ends` they were finite."""
+
+    def some(self, which: Tensor) -> _Factors:
+        constants = {name: values[which] for name, values in self.constants.items()}
+        inputs, ends, needed = (each[:, which] for each in (self.inputs, self.ends, self.needed))
+        return _Factors(self.function, inputs, ends, constants, needed)
+
+    def of(self, values: dict[str, Tensor], x: Tensor | None = None) -> Tensor:
+        x = self.inputs if x is None else x
+        return evaluate((self.function.expr,), {INPUT: x, **values, **self.constants})[0].expand_as(x)
+
+    def error(self, values: dict[str, Tensor], target: Tensor) -> Tensor:
+        """The mean square error; infinite where a factor is not finite, or no longer at the ends."""
+        error = (self.of(values) - target).square().mean(0)
+        stays = (torch.isfinite(self.of(values, self.ends)) | ~self.needed).all(0)
+        return torch.where(torch.isfinite(error) & stays, error, torch.inf)
+
+    def moved(self, start: dict[str, Tensor], target: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """The parameters after some damped Gauss-Newton steps towards a target, and the mean square error."""
+        values = {name: value.clone() for name, value in start.items()}
+        damping = torch.full_like(target[0], RIDGE)
+        loss = self.error(values, target)
+        for _ in range(STEPS):
+            slopes = evaluate(
+                tuple(self.function.slopes[name] for name in values),
+                {INPUT: self.inputs, **values, **self.constants},
+            )
+            jacobian = torch.stack([slope.expand_as(target) for slope in slopes], -1)
+            gradient = (jacobian * (self.of(values) - target)[..., None]).mean(0)
+            matrix = torch.einsum("s...k,s...l->...kl", jacobian, jacobian) / len(target)
+            scale = matrix.diagonal(dim1=-2, dim2=-1)
+            matrix = matrix + torch.diag_embed(damping[..., None] * scale + 1e-12)
+            step, failed = torch.linalg.solve_ex(matrix, gradient[..., None])
+            new = {name: value - step[..., n, 0] for n, (name, value) in enumerate(values.items())}
+            new_loss = self.error(new, target)
+            better = (new_loss < loss) & (failed == 0)
+            values = {name: torch.where(better, new[name], value) for name, value in values.items()}
+            loss, damping = torch.where(better, new_loss, loss), damping * torch.where(better, 0.3, 10.0)
+        return values, loss

@@ -26,12 +26,20 @@ MOST_NAMED = 5
 
 @torch.no_grad()
 def covariance_of(
-    net: nn.Module, problem: Problem, bounds: BoundsOf, *, converged: bool
+    net: nn.Module,
+    problem: Problem,
+    bounds: BoundsOf,
+    objective: NetworkObjective | None = None,
+    *,
+    converged: bool,
 ) -> tuple[Covariance | None, list[str]]:
-    """The covariance at the network's present parameters and what to note about it; None if there is none."""
+    """The covariance at the network's present parameters and what to note about it; None if there is none.
+
+    `objective` is that of this network and problem, if there is one already.
+    """
     if problem.loss != "squared":
         return None, [f"no standard errors: they need loss='squared', not {problem.loss!r}"]
-    objective = NetworkObjective(net, problem)
+    objective = objective or NetworkObjective(net, problem)
     form, theta = objective.form, objective.form.theta()
     size = form.size
     used = len(problem.x) if problem.weights is None else int(np.count_nonzero(problem.weights))
@@ -39,9 +47,8 @@ def covariance_of(
     if size > MOST_PARAMETERS:
         return None, [f"no standard errors: {size:,} parameters are more than {MOST_PARAMETERS:,}"]
     if observations <= size:
-        return None, [
-            f"no standard errors: {observations} observations of {size} parameters leave no degree of freedom"
-        ]
+        known = f"{observations} observations leave no degrees of freedom for {size} parameters"
+        return None, [f"no standard errors: {known}"]
     with one_thread_each():
         system = objective.system(theta)
     if not bool(torch.isfinite(system.matrix).all()):
@@ -72,11 +79,13 @@ def covariance_of(
             f"their standard errors are infinite: {_some(names, bad)}"
         )
     if np.ptp(problem.y, axis=0).max() == 0:
-        notes.append("the targets are constant, so standard errors say nothing")
+        notes.append("the targets are constant, so standard errors are meaningless")
     elif variance <= (1e-12 * np.abs(problem.y).max()) ** 2:
-        notes.append("the fit is exact up to rounding, so standard errors say nothing")
+        notes.append("the fit is exact up to rounding, so standard errors are meaningless")
     if not converged:
-        notes.append("the solver had not converged: standard errors hold at a minimum only; try more epochs")
+        notes.append(
+            "the solver has not converged, and standard errors are valid only at a minimum: try more epochs"
+        )
     shapes = {name: tuple(p.shape) for name, p in form.trained.items()}
     return Covariance(matrix, names, shapes, float(np.sqrt(variance)), tuple(notes)), notes
 

@@ -16,6 +16,7 @@ from torch import nn
 from ftnn.training._checkpoint import CheckpointError
 from ftnn.training._engine import Snapshot, Steps
 from ftnn.training._engine_torch import TorchSteps
+from ftnn.training._objective import NetworkObjective, check_memory
 from ftnn.training._outcome import classes_of
 from ftnn.training._problem import Array, Problem
 from ftnn.training._searches import Lbfgs, LevenbergMarquardt, OneSearch, starting_networks
@@ -31,6 +32,8 @@ class SearchEngine:
 
     def __init__(self, module: nn.Module, problem: Problem, settings: Settings):
         self._module, self._problem = module, problem
+        if settings.solver == "lm":
+            check_memory(module, problem)
         networks = starting_networks(
             module, problem.x, settings.seed, settings.starts, calibrate=bool(settings.calibrate)
         )
@@ -49,6 +52,14 @@ class SearchEngine:
     @property
     def _best(self) -> OneSearch:
         return min((self._searches[n] for n in self._alive), key=lambda search: search.loss)
+
+    @property
+    def objective(self) -> NetworkObjective | None:
+        """The best search's, if it searched on the network itself; it knows the last pass."""
+        best = self._best
+        if isinstance(best, LevenbergMarquardt) and best.net is self._module:
+            return best.objective
+        return None
 
     def epoch(self, order: Array, rates: Array, data: Problem | None = None) -> Iterator[Steps]:
         active = [self._searches[n] for n in self._alive if not self._searches[n].converged]
@@ -99,7 +110,7 @@ class SearchEngine:
             for n in alive:
                 self._searches[n].restore(parts[n])
         except (KeyError, IndexError, ValueError) as error:
-            raise CheckpointError(f"the checkpoint lacks {error} of a search") from error
+            raise CheckpointError(f"the checkpoint has an invalid search: {error!r}") from error
         self._alive, self._count = alive, count
 
     @torch.no_grad()

@@ -23,6 +23,7 @@ from ftnn.training._engine import EngineName
 from ftnn.training._engine_choice import choose
 from ftnn.training._history import History
 from ftnn.training._normalised import calibrate_hidden, training_form
+from ftnn.training._objective import rounding_of
 from ftnn.training._optimizers import MakeOptimizer
 from ftnn.training._outcome import digest
 from ftnn.training._problem import Loss, Problem, problem_for
@@ -179,9 +180,13 @@ def fit(
             run.checkpoint.flush()
             raise
     if settings.solver == "lm" and history.epochs:
+        objective = None if run.search is None else run.search.objective
         history.covariance, history.notes = covariance_of(
-            net, problem, settings.bounds or {}, converged=bool(history.converged)
+            net, problem, settings.bounds or {}, objective, converged=bool(history.converged)
         )
+    if settings.solver in SECOND_ORDER and history.loss is not None:
+        note = rounding_of(net, problem, history.loss)
+        history.notes = history.notes if note is None else [*history.notes, note]
     return history
 
 

@@ -71,6 +71,22 @@ def loss_formula(loss: str) -> LossFormula:
     return _read(loss)
 
 
+def loss_for(loss: str | None, *, classes: bool) -> str:
+    """The loss of a model whose targets are classes, or else standardised numbers; None: the usual one."""
+    if loss is None:
+        return SOFTMAX if classes else "squared"
+    loss_formula(loss)
+    if classes and loss != SOFTMAX:
+        raise FtnnError(f"loss={loss!r} is for numbers, but the targets are classes: expected {SOFTMAX!r}")
+    if not classes and loss in (SOFTMAX, "logistic"):
+        what = "classes" if loss == SOFTMAX else "targets of 0 and 1"
+        raise FtnnError(
+            f"loss={loss!r} is for {what}, but the targets are standardised numbers: expected 'squared', "
+            "'absolute', 'huber', or a formula in y and t such as 'log(cosh(y - t))'"
+        )
+    return loss
+
+
 @lru_cache(maxsize=256)
 def _read(loss: str) -> LossFormula:
     if loss == SOFTMAX:

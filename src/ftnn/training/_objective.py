@@ -27,9 +27,13 @@ from ftnn.training._problem import Problem
 CHUNK = 2**19
 """The most numbers of a Jacobian in memory at once."""
 LEAST_ROWS = 256
+LARGEST = 4e9
+"""The most bytes that a search may need."""
 TINY = 1e-6
 """Residuals smaller than this, relative to the targets' size, get the weight of one of this size."""
 LEAST_CURVATURE = 1e-10
+NOTED = 1.01
+"""The factor from which it is noted that rounding the parameters increases the loss."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,23 @@ class _Chunk:
     """(samples,)"""
 
 
+def check_memory(net: nn.Module, problem: Problem) -> None:
+    """Raise an error if a Levenberg-Marquardt search would need too much memory."""
+    size, samples = sum(p.numel() for p in net.parameters() if p.requires_grad), len(problem.x)
+    jacobian = size * problem.outputs * min(samples, _rows(size * problem.outputs))
+    needed = 8 * (2 * jacobian + 3 * size**2)  # weighted as well; JᵀJ, damped, and factorised
+    if needed > LARGEST:
+        raise FtnnError(
+            f'solver="lm" would need {needed / 1e9:,.0f} GB of memory for {size:,} parameters and '
+            f'{samples:,} samples; the limit is {LARGEST / 1e9:.0f} GB. Use solver="lbfgs"'
+        )
+
+
+def _rows(numbers: int) -> int:
+    """How many samples to compute the Jacobian of at once, from its numbers for each."""
+    return max(LEAST_ROWS, CHUNK // max(1, numbers))
+
+
 class NetworkObjective:
     """The mean loss over all samples of a problem.
 
@@ -94,7 +115,7 @@ class NetworkObjective:
         if not problem.is_classification and not self._is_squared:
             size = float(np.sqrt(np.square(problem.y, dtype=np.float64).mean()))
         self._curvature = Curvature(problem.formula, size)
-        rows = max(LEAST_ROWS, CHUNK // max(1, self.form.size * problem.outputs))
+        rows = _rows(self.form.size * problem.outputs)
         self._chunks = [_chunk(problem, first, rows) for first in range(0, self._samples, rows)]
         self._last: tuple[Pass, float] | None = None
         """The last pass and its loss, if all samples are in one chunk: most often, a step leads there."""
@@ -214,3 +235,18 @@ class NetworkSlopes:
             for gradient, more in zip(gradients, torch.autograd.grad(loss, self._parameters), strict=True):
                 gradient += more
         return total / samples, torch.cat([g.flatten() for g in gradients]).numpy() / samples
+
+
+def rounding_of(net: nn.Module, problem: Problem, loss: float) -> str | None:
+    """A note if the loss with the network's own parameters is larger than what was found in float64."""
+    if problem.dtype == "float64":
+        return None
+    objective = NetworkSlopes(copy.deepcopy(net).cpu().double(), problem)
+    rounded, _ = objective.loss_and_gradient(objective.start)
+    if rounded <= NOTED * loss:
+        return None
+    return (
+        f"parameters are stored in {problem.x.dtype}: with them, the loss is {rounded:.2g} "
+        f"instead of {loss:.2g}. To keep all digits, use a network of dtype=torch.float64 (estimators: "
+        "dtype='float64')"
+    )

@@ -82,6 +82,8 @@ class Run:
         self.checkpoint, self.callbacks, self.form = checkpoint, callbacks, form
         self.stages = stages_of(settings, len(net.layers) if isinstance(net, Network) else 0)
         self.state = State(history=History(engine=engine))
+        self.search: SearchEngine | None = None
+        """That of a second-order solver, if it has run."""
 
     def through(self, last: int | None, reporter: Reporter) -> History:
         """Run from the checkpoint to the end of stage number `last`, or of the last stage if None."""
@@ -115,6 +117,7 @@ class Run:
                 if saved is None and number == 0:
                     with evaluating(module):  # the engine would leave it in evaluation mode
                         here.check_start(engine.outputs)
+                self.search = engine if isinstance(engine, SearchEngine) else None
                 if number >= current:
                     self._stage(number, stage, engine, module, here, reporter)
                 if feeds:
@@ -263,7 +266,8 @@ class Run:
             if not finite:
                 break
         seconds, after = time.perf_counter() - start, engine.snapshot()
-        if not finite or not all(np.isfinite(array).all() for array in after.values()):
+        numbers = (array for array in after.values() if array.dtype.kind == "f")
+        if not finite or not all(np.isfinite(array).all() for array in numbers):
             quantity = "a parameter" if finite else "the loss"
             layer = f", hidden layer {stage.layer}" if stage.layer else ""
             raise FailedError(

@@ -60,9 +60,9 @@ class LevenbergMarquardt:
     """`_least_squares` on a network."""
 
     def __init__(self, net: nn.Module, problem: Problem, bounds: BoundsOf):
-        self.net, self._objective = net, NetworkObjective(net, problem)
-        self._bounds = bounds_of(self._objective.form.trained, bounds) if bounds else None
-        self._state = Search(self._objective.form.theta())
+        self.net, self.objective = net, NetworkObjective(net, problem)
+        self._bounds = bounds_of(self.objective.form.trained, bounds) if bounds else None
+        self._state = Search(self.objective.form.theta())
 
     @property
     def loss(self) -> float:
@@ -73,15 +73,15 @@ class LevenbergMarquardt:
         return self._state.converged
 
     def advance(self) -> None:
-        self._state = step(self._objective, self._state, self._bounds)
+        self._state = step(self.objective, self._state, self._bounds)
 
     def outputs(self, x: Tensor) -> Tensor:
-        return self._objective.form.outputs(self._state.theta, x)
+        return self.objective.form.outputs(self._state.theta, x)
 
     @torch.no_grad()
     def write(self) -> None:
-        values = self._objective.form.values(self._state.theta)
-        for name, parameter in self._objective.form.trained.items():
+        values = self.objective.form.values(self._state.theta)
+        for name, parameter in self.objective.form.trained.items():
             parameter.copy_(values[name])
 
     def arrays(self) -> dict[str, Array]:
@@ -226,7 +226,7 @@ def bounds_of(parameters: Mapping[str, Tensor], bounds: BoundsOf) -> Bounds:
     if unused:
         known = ", ".join(dict.fromkeys(name.rpartition(".")[2] for name in parameters))
         raise FtnnError(
-            f"bounds has {quoted(sorted(unused)[0])}, which is no trained parameter; expected some of "
+            f"bounds has {quoted(sorted(unused)[0])}, which is not a trained parameter; expected some of "
             f"{known}, or a full name such as {next(iter(parameters), '')!r}"
         )
     lows, highs = zip(*parts, strict=True)
