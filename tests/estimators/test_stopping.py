@@ -167,7 +167,7 @@ def test_a_diverging_partial_fit_warns_and_restores_parameters():
 
 def test_a_run_that_learns_nothing_warns():
     x, y = iris()
-    with pytest.warns(ConvergenceWarning, match=r"no better than chance\. Try a larger gamma: -29"):
+    with pytest.warns(ConvergenceWarning, match=r"share of each class\. Try a larger gamma: -29"):
         classifier(gamma=-30).fit(x, y)
     x, y = diabetes()
     with pytest.warns(ConvergenceWarning, match=r"the targets' mean\. Try a smaller gamma: 3"):

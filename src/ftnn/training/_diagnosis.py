@@ -17,6 +17,7 @@ from ftnn.nn import Memory
 from ftnn.nn._feed_forward import FeedForward
 from ftnn.nn._modes import evaluating
 from ftnn.training._problem import Array, Problem
+from ftnn.training._verdict import is_constant
 
 SAMPLES, VALUES = 200, 2**20
 """Samples that are tried, drawn from all or from those that fail, and values of connections at once."""
@@ -59,6 +60,18 @@ def _fails(net: nn.Module, x: Array) -> Array:
             for piece in torch.from_numpy(np.ascontiguousarray(x)).split(PIECE)
         ]
     return (~torch.cat(pieces).flatten(1).isfinite().all(1)).cpu().numpy()
+
+
+def cause_in_data(problem: Problem) -> str | None:
+    """What the data lack; None if there is something to learn, or data that are not known as a whole."""
+    if problem.batches is not None:
+        return None
+    if not problem.is_classification and is_constant(problem.y):
+        target = ", ".join(f"{value:g}" for value in problem.y[0])
+        return f"other targets: all of these are {target}, so there is nothing to learn"
+    if len(problem.x) > 1 and is_constant(problem.x):
+        return "other inputs: these are the same for all samples, so targets cannot depend on them"
+    return None
 
 
 def scale_of(problem: Problem) -> str | None:
