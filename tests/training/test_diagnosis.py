@@ -72,6 +72,34 @@ def test_a_function_that_overflows_is_named_with_an_example():
     assert ", p = 1, q = 9" in history.advice
 
 
+@pytest.mark.parametrize(
+    ("function", "dtype", "cause"),
+    [
+        ("p*exp(q*x) where p in [1e-20, 1e-20] and q in [20, 20]", "float32",
+         r"p\*exp\(q\*x\) is inf in float32 at x = 4\.\d+, p = 1e-20, q = 20"),
+        ("p*exp(q*x) where p in [1e-20, 1e-20] and q in [20, 20]", "float64", None),
+        ("p/cosh(q*x) where q in [20, 20]", "float32",
+         r"the slope of p/cosh\(q\*x\) by q is nan in float32 at x = 4\.\d+, p = -?0\.\d+, q = 20"),
+        ("p*x where p in [3e37, 3e37]", "float32", r"the sum of 40 values of p\*x is beyond float32"),
+        ("p*sqrt(abs(x)) where p in [1, 1]", "float32", None),
+    ],
+)  # fmt: skip
+def test_overflows_are_judged_in_the_networks_own_dtype(function: str, dtype: Any, cause: str | None):
+    """Parts of the formula overflow, its slope, or the sum, although every value would fit."""
+    x = np.linspace(0, 5, 200)[:, None]
+    width = 40 if "3e37" in function else 1
+    torch.manual_seed(0)
+    net = nn.Sequential(Transfer(width, 4, function, dtype=getattr(torch, dtype)))
+    found = cause_in(net, np.tile(x, width))
+    if cause is None:
+        assert found is None
+        return
+    assert found is not None
+    assert re.fullmatch(f"smaller inputs or initial ranges, or a formula that grows less: {cause}", found)
+    history = fit(net, np.tile(x, width), np.tile(np.sin(x), 4), epochs=1, normalise=False, solver="direct")
+    assert history.advice == found
+
+
 @pytest.mark.parametrize(("x", "y", "what"), [(1e4 * X, Y, "inputs"), (X, 1e5 + 1e4 * Y, "targets")])
 def test_the_scale_of_the_data_is_named(x: Any, y: Any, what: str):
     history = failed("p*x**2 + q*x where p in [-1, 1] and q in [-1, 1]", x, y, gamma=2, clip=None)
