@@ -297,7 +297,7 @@ def test_fewer_samples_than_parameters_give_a_fit_and_a_note():
     history = fit(Network(1, [8], 1, "F16", dtype=FLOAT64), X[:10], Y[:10], solver="lm", epochs=50)
     assert history.failed is None
     assert history.covariance is None
-    assert "10 observations of 41 parameters leave no degree of freedom" in history.notes[0]
+    assert "10 observations of 41 parameters leave no degrees of freedom" in history.notes[0]
 
 
 def test_constant_targets_give_a_fit_and_a_note():

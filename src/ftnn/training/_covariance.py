@@ -39,9 +39,11 @@ def covariance_of(
     if size > MOST_PARAMETERS:
         return None, [f"no standard errors: {size:,} parameters are more than {MOST_PARAMETERS:,}"]
     if observations <= size:
-        return None, [
-            f"no standard errors: {observations} observations of {size} parameters leave no degree of freedom"
-        ]
+        lacking = (
+            f"no standard errors: {observations} observation{'s'[: observations != 1]} of {size} "
+            f"parameter{'s'[: size != 1]} leave{'s'[: observations == 1]} no degrees of freedom"
+        )
+        return None, [lacking]
     with one_thread_each():
         system = objective.system(theta)
     if not bool(torch.isfinite(system.matrix).all()):
