@@ -239,13 +239,14 @@ def test_bounds_hold_and_have_no_standard_error():
 # --- interruption ---
 
 
+def network() -> Network:
+    net = Network(1, [6], 1, "F16", dtype=FLOAT64)
+    ftnn.training.initialise(net, 0)
+    return net
+
+
 @pytest.mark.parametrize("solver", ["lm", "lbfgs"])
 def test_an_interrupted_run_keeps_the_best_and_resumes_with_the_same_result(solver: Any, tmp_path: Path):
-    def network() -> Network:
-        net = Network(1, [6], 1, "F16", dtype=FLOAT64)
-        ftnn.training.initialise(net, 0)
-        return net
-
     options: Any = {"solver": solver, "starts": 3, "epochs": 30}
     whole, net = network(), network()
     expected = fit(whole, X, Y, **options)
@@ -260,6 +261,22 @@ def test_an_interrupted_run_keeps_the_best_and_resumes_with_the_same_result(solv
     assert float((errors**2).mean() / 2) == pytest.approx(expected.epochs[11].loss, rel=1e-9)
     resumed = fit(network(), X, Y, **options, checkpoint=tmp_path / "c")
     assert [epoch.loss for epoch in resumed.epochs] == [epoch.loss for epoch in expected.epochs]
+
+
+@pytest.mark.parametrize("solver", ["lm", "lbfgs"])
+def test_more_epochs_continue_from_the_checkpoint(solver: Any, tmp_path: Path):
+    options: Any = {"solver": solver, "starts": 3}
+    expected = fit(network(), X, Y, **options, epochs=14)
+    for epochs in (6, 6, 14, 14):
+        net = network()
+        history = fit(net, X, Y, **options, epochs=epochs, checkpoint=tmp_path / "c")
+        losses = [epoch.loss for epoch in expected.epochs[:epochs]]
+        assert [epoch.loss for epoch in history.epochs] == losses
+        assert history.converged is False
+        errors = net(torch.from_numpy(X)).detach().numpy() - Y
+        assert float((errors**2).mean() / 2) == pytest.approx(losses[-1], rel=1e-9)
+    with pytest.raises(FtnnError, match=r"has 14 epochs, more than epochs=6: allow more, choose another"):
+        fit(network(), X, Y, **options, epochs=6, checkpoint=tmp_path / "c")
 
 
 # --- refusals and bad input ---

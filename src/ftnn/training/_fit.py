@@ -241,8 +241,11 @@ def _stream_settings(
 
 def _identity(run: Run) -> dict[str, Any]:
     """Everything that determines a run's result, except callbacks: a resumed run must match it."""
+    settings = run.settings.describe()
+    if run.settings.solver in SECOND_ORDER:
+        del settings["epochs"]  # an iteration does not depend on how many follow
     return {
-        **run.settings.describe(),
+        **settings,
         "engine": run.engine,
         "optimizer": run.describe_optimizer(),
         "network": _describe(run.net),

@@ -100,10 +100,12 @@ class Run:
                 raise CheckpointError(
                     f"the checkpoint is at stage {saved.position.stage}; expected 0 to {len(self.stages)}"
                 )
+            self._refuse_fewer_epochs(saved)
             self.state = saved
             self._load_net(saved.net)
             if saved.position.finished:
                 return saved.history
+            saved.history.failed = saved.history.advice = None
         history = self.state.history
         stages = self.stages if last is None else self.stages[: last + 1]
         try:
@@ -129,8 +131,26 @@ class Run:
         except FailedError as failure:
             history.failed = failure.reason
             history.advice = self._cause(failure) or failure.advice
-        self._keep(replace(self.state.position, finished=True))
+        if self._can_go_on:
+            self.checkpoint.keep(self.state, now=True)
+        else:
+            self._keep(replace(self.state.position, finished=True))
         return history
+
+    @property
+    def _can_go_on(self) -> bool:
+        """Whether the run ends only because it has had all its epochs, and more would continue it."""
+        is_search = self.settings.solver in SECOND_ORDER
+        return is_search and self.state.position.stage == 0 and bool(self.state.engine)
+
+    def _refuse_fewer_epochs(self, saved: State) -> None:
+        """Second-order solvers may go on with more epochs than before, but not go back."""
+        done, allowed = len(saved.history.epochs), self.stages[0].epochs
+        if self.settings.solver in SECOND_ORDER and done > allowed:
+            raise CheckpointError(
+                f"the checkpoint has {done} epochs, more than epochs={allowed}: allow more, choose another "
+                "file, or remove it to start over"
+            )
 
     # --- setting up ---
 
@@ -180,6 +200,7 @@ class Run:
         rate = stage.rate if position.rate is None else position.rate
         before_stage = _arrays_of(self.net)
         last_loss, before = position.loss, engine.snapshot()
+        ends = False
         for epoch in range(position.epochs + 1, stage.epochs + 1):
             try:
                 record, after = self._epoch(stage, engine, problem, epoch, rate, reporter)
@@ -223,7 +244,8 @@ class Run:
             epochs = self.state.history.epochs
             epochs[:] = [replace(record, undone=record.undone or record.stage == "ft") for record in epochs]
         self._write_back(stage, engine, module)
-        self._keep(Position(stage=number + 1))
+        if ends or not self._can_go_on:
+            self._keep(Position(stage=number + 1))
 
     def _is_worse_than_before(self, loss: float | None) -> bool:
         """Whether fine-tuning ends with a larger loss than layer-wise training did.
