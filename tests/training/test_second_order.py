@@ -292,7 +292,10 @@ def test_more_epochs_continue_from_the_checkpoint(solver: Any, tmp_path: Path):
         ({"engine": "torch"}, "engine='torch' has no meaning"),
         ({"starts": 0}, "starts=0 must be a whole number of 1 or more"),
         ({"bounds": {"q": (2, 1)}}, r"'q' has \(2, 1\); expected low < high"),
-        ({"bounds": "q"}, "must map names of parameters"),
+        ({"bounds": "q"}, "^bounds='q' must map names of parameters to .low, high., such as"),
+        ({"bounds": {"q": ("a", 6)}}, r"^bounds=\{'q': \('a', 6\)\} must map names of parameters to "),
+        ({"bounds": {"q": (float("nan"), 6)}}, r"^bounds=\{'q': \(nan, 6\)\} must map names of"),
+        ({"bounds": {"q": (0, 10**400)}}, r"^bounds=\{'q': \(0, 1000.* must map names of"),
         ({"solver": "direct", "starts": 2}, "starts=2 is for the solvers lm and lbfgs"),
         ({"solver": "lbfgs", "bounds": {"q": (0, 1)}}, "needs solver='lm'"),
     ],
@@ -346,6 +349,7 @@ def test_a_history_reads_its_own_json_without_the_covariance():
     assert again.covariance is None
 
 
+@pytest.mark.filterwarnings("ignore:FTNNRegressor. solver='lm' did not converge")
 def test_estimators_take_the_solvers():
     model = ftnn.FTNNRegressor(
         function="F16", hidden_layer_sizes=6, solver="lm", starts=2, dtype="float64", random_state=0

@@ -6,6 +6,7 @@ initial ranges. That works for any formula, and shows how often something happen
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -118,7 +119,8 @@ class Explanation:
             yield "not checked", f"{self.unseen} more places that may be poles or jumps: too many to check"
         if self.overflows:
             example, size = self.overflows
-            yield "overflow", f"leaves float32 (|value| up to {size:.3g}), for example at {example}"
+            reached = f"|value| up to {size:.3g}" if math.isfinite(size) else "|value| even beyond float64"
+            yield "overflow", f"leaves float32 ({reached}), for example at {example}"
         if self.sleeps:
             yield "sleep", f"zero on an interval of inputs, {_share(self.sleeps)}"
         if self.dead:
