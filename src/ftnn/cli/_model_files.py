@@ -34,4 +34,5 @@ def csv_format(notes: Mapping[str, Any], separator: str | None, decimal: str | N
     saved = {name: sign for name, sign in saved.items() if sign} if isinstance(saved, dict) else {}
     given: Any = {"separator": character(separator), "decimal": decimal}
     chosen = {name: saved.get(name) if sign is None else sign for name, sign in given.items()}
-    return CsvFormat(**{name: None if sign is None else str(sign) for name, sign in chosen.items()})
+    texts: dict[str, Any] = {name: str(sign) for name, sign in chosen.items() if sign is not None}
+    return CsvFormat(**texts)  # which checks them

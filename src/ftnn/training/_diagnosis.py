@@ -152,8 +152,8 @@ def _computed(layer: FeedForward, x: Tensor, *, is_first: bool) -> tuple[Tensor,
     trained = [tensor for tensor in (x, *layer.parameters()) if tensor.requires_grad]
     with torch.enable_grad():
         sums = layer(x)
-        slopes = torch.autograd.grad(sums.sum(), trained, allow_unused=True) if trained else ()
-    return sums.detach(), all(bool(slope.isfinite().all()) for slope in slopes if slope is not None)
+        slopes = torch.autograd.grad(sums.sum(), trained, materialize_grads=True) if trained else ()
+    return sums.detach(), all(bool(slope.isfinite().all()) for slope in slopes)
 
 
 def _first_place(layer: FeedForward, x: Tensor, name: str, of_all: float) -> str | None:
