@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,13 @@ def test_bounds_hold_and_have_no_standard_error():
     assert "at a bound, so without a standard error: 0.theta.q[0, 0]" in history.notes[0]
     with pytest.raises(FtnnError, match="bounds has 'z', which is no trained parameter"):
         fit(damped(), X, Y, solver="lm", bounds={"z": (0, 1)})
+
+
+def test_searches_in_threads_leave_the_filters_of_warnings_as_they_are():
+    before = list(warnings.filters)
+    for seed in range(5):
+        fit(network(), X, Y, solver="lbfgs", starts=8, epochs=6, seed=seed)
+    assert warnings.filters == before
 
 
 # --- interruption ---
