@@ -11,6 +11,7 @@ import pytest
 
 from ftnn.data import read_table
 from ftnn.data._preparation import Task
+from ftnn.data._table_files import CsvFormat, read_columns
 from ftnn.errors import DataError
 
 
@@ -68,7 +69,7 @@ def test_feature_columns_can_be_chosen_and_ordered(tmp_path: Path) -> None:
         ("a,y\n1,2\nnan,3\n", r"column 'a', row 2 is nan"),
         ("a,y\n1,2\ninf,3\n", r"column 'a', row 2 is inf"),
         ("a,y\n1,\n", r"column 'y', row 1 is empty"),
-        ("a,y\n1,2,3\n", r"row 1 has 3 fields, but there are 2 columns"),
+        ("a,y\n1,2,3\n", r"row 1 has 3 fields, but the header has 2 columns"),
         ("a,a\n1,2\n", r"unique name for each column"),
         ("a,y\n", r"at least one row"),
         ("", r"at least one row"),
@@ -184,10 +185,22 @@ class TestFeatures:
         with pytest.raises(DataError, match=r"column 'a', row 2 is .*float32"):
             read_table(csv(tmp_path, f"a,y\n1,u\n{value},v\n"), "y")
 
-    @pytest.mark.parametrize("value", ["1_000", "\u0661", "0x10", "1,5"])
+    @pytest.mark.parametrize("value", ["1_000", "\u0661", "0x10", "1,5,0"])
     def test_features_must_be_plain_decimals(self, tmp_path: Path, value: str) -> None:
         with pytest.raises(DataError, match="which is not a number"):
             read_table(csv(tmp_path, f'a,y\n"{value}",u\n1,v\n'), "y")
+
+    def test_quoted_decimal_commas_between_commas_are_read_or_asked_about(self, tmp_path: Path) -> None:
+        quoted = csv(tmp_path, 'a,y,z\n"1,344","one, two",\n"0,976","3,5",7\n')
+        assert read_columns(quoted)["a"].cells == ["1.344", "0.976"]
+        path = csv(tmp_path, 'a,y\n"1,344",u\n"2,976",v\n')
+        with pytest.raises(DataError, match=r"could be 1\.344 or 1344: use --decimal , for the first"):
+            read_columns(path)
+        assert read_columns(path, CsvFormat(decimal=","))["a"].cells == ["1.344", "2.976"]
+        path = csv(tmp_path, 'a,y\n"1,344",u\ntwo,v\n')  # a text may have commas
+        assert read_columns(path)["a"].cells == ["1,344", "two"]
+        path = csv(tmp_path, 'a,y\n"1,344",2.5\n"2,976",1\n')  # a point is the decimal sign here
+        assert read_columns(path)["a"].cells == ["1,344", "2,976"]
 
     def test_features_that_differ_only_beyond_float64_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"column 'a'.*equal in float64"):

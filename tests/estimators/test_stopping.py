@@ -5,6 +5,7 @@
 
 import copy
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -182,9 +183,31 @@ def test_a_diverging_partial_fit_warns_and_restores_parameters():
     assert model.n_iter_ == 2
 
 
+@pytest.mark.parametrize("solver", ["lm", "lbfgs"])
+def test_a_search_that_has_not_converged_warns(solver: Any, tmp_path: Path):
+    x, y = diabetes()
+    model = FTNNRegressor(function="F03", hidden_layer_sizes=2, solver=solver, epochs=2, random_state=0)
+    with pytest.warns(ConvergenceWarning, match=f"'{solver}' did not converge in 2 iterations.* such as 8"):
+        model.fit(x, y)
+    ftnn.save(model, tmp_path / "m")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ftnn.load(tmp_path / "m")
+
+
+@pytest.mark.filterwarnings("error")
+def test_notes_that_only_explain_are_no_warnings():
+    """Two parameters that scale each other are undetermined, which predictions do not depend on."""
+    x, y = diabetes()
+    model = FTNNRegressor(function="p*x", hidden_layer_sizes=1, activation="x", solver="lm", random_state=0)
+    model.fit(x[:60, :1], 3 * x[:60, 0] + 1 + 0.1 * y[:60] / y.max())
+    assert model.history_.converged
+    assert any("do not determine" in note for note in model.history_.notes)
+
+
 def test_a_run_that_learns_nothing_warns():
     x, y = iris()
-    with pytest.warns(ConvergenceWarning, match=r"no better than chance\. Try a larger gamma: -29"):
+    with pytest.warns(ConvergenceWarning, match=r"share of each class\. Try a larger gamma: -29"):
         classifier(gamma=-30).fit(x, y)
     x, y = diabetes()
     with pytest.warns(ConvergenceWarning, match=r"the targets' mean\. Try a smaller gamma: 3"):

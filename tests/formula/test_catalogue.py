@@ -92,6 +92,9 @@ def test_the_error_for_a_misspelt_name_says_it_is_neither_name_nor_formula():
         match=r"'F21' is neither a catalogue name .F01 to F20, memory. nor a formula: .* not use x",
     ):
         as_function("F21")
+    for name, meant in (("f12", "F12"), ("Memory", "memory")):
+        with pytest.raises(FormulaError, match=f"nor a formula; did you mean {meant}\\?"):
+            as_function(name)
     with pytest.raises(FormulaError, match=r"^foo is not a function"):
         as_function("p*foo(x)")
 

@@ -259,6 +259,7 @@ def test_a_formula_of_several_inputs_is_told_that_a_connection_sees_one():
         with pytest.raises(FormulaError, match="a connection sees one input, x") as caught:
             Function(text)
         assert f"; {inputs} would be trainable parameters" in caught.value.message
+        assert 'or multiplies them with reduce="product" (ftnn.nn.Transfer)' in caught.value.message
     with pytest.raises(FormulaError, match="does not use x, the connection's input"):
         Function("p*q")
 

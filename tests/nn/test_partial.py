@@ -160,7 +160,7 @@ def test_a_partial_network_can_be_trained():
     y = (x[:, 0] > 0).astype(np.int64)
     before = net.state_dict()["hidden.0.theta.p"].clone()
     history = ftnn.training.fit(net, x, y, gamma=-2, epochs=(2, 1))
-    assert history.failed is None or "chance" in history.failed
+    assert history.failed is None or "better than" in history.failed
     assert not torch.equal(net.state_dict()["hidden.0.theta.p"], before)
     assert history.engine == "compiled"
 

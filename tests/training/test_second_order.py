@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -238,16 +239,24 @@ def test_bounds_hold_and_have_no_standard_error():
         fit(damped(), X, Y, solver="lm", bounds={"z": (0, 1)})
 
 
+def test_searches_in_threads_leave_the_filters_of_warnings_as_they_are():
+    before = list(warnings.filters)
+    for seed in range(5):
+        fit(network(), X, Y, solver="lbfgs", starts=8, epochs=6, seed=seed)
+    assert warnings.filters == before
+
+
 # --- interruption ---
+
+
+def network() -> Network:
+    net = Network(1, [6], 1, "F16", dtype=FLOAT64)
+    ftnn.training.initialise(net, 0)
+    return net
 
 
 @pytest.mark.parametrize("solver", ["lm", "lbfgs"])
 def test_an_interrupted_run_keeps_the_best_and_resumes_with_the_same_result(solver: Any, tmp_path: Path):
-    def network() -> Network:
-        net = Network(1, [6], 1, "F16", dtype=FLOAT64)
-        ftnn.training.initialise(net, 0)
-        return net
-
     options: Any = {"solver": solver, "starts": 3, "epochs": 30}
     whole, net = network(), network()
     expected = fit(whole, X, Y, **options)
@@ -264,6 +273,22 @@ def test_an_interrupted_run_keeps_the_best_and_resumes_with_the_same_result(solv
     assert [epoch.loss for epoch in resumed.epochs] == [epoch.loss for epoch in expected.epochs]
 
 
+@pytest.mark.parametrize("solver", ["lm", "lbfgs"])
+def test_more_epochs_continue_from_the_checkpoint(solver: Any, tmp_path: Path):
+    options: Any = {"solver": solver, "starts": 3}
+    expected = fit(network(), X, Y, **options, epochs=14)
+    for epochs in (6, 6, 14, 14):
+        net = network()
+        history = fit(net, X, Y, **options, epochs=epochs, checkpoint=tmp_path / "c")
+        losses = [epoch.loss for epoch in expected.epochs[:epochs]]
+        assert [epoch.loss for epoch in history.epochs] == losses
+        assert history.converged is False
+        errors = net(torch.from_numpy(X)).detach().numpy() - Y
+        assert float((errors**2).mean() / 2) == pytest.approx(losses[-1], rel=1e-9)
+    with pytest.raises(FtnnError, match=r"has 14 epochs, more than epochs=6: allow more, choose another"):
+        fit(network(), X, Y, **options, epochs=6, checkpoint=tmp_path / "c")
+
+
 # --- refusals and bad input ---
 
 
@@ -277,7 +302,10 @@ def test_an_interrupted_run_keeps_the_best_and_resumes_with_the_same_result(solv
         ({"engine": "torch"}, "engine='torch' has no meaning"),
         ({"starts": 0}, "starts=0 must be a whole number of 1 or more"),
         ({"bounds": {"q": (2, 1)}}, r"'q' has \(2, 1\); expected low < high"),
-        ({"bounds": "q"}, "must map names of parameters"),
+        ({"bounds": "q"}, "^bounds='q' must map names of parameters to .low, high., such as"),
+        ({"bounds": {"q": ("a", 6)}}, r"^bounds=\{'q': \('a', 6\)\} must map names of parameters to "),
+        ({"bounds": {"q": (float("nan"), 6)}}, r"^bounds=\{'q': \(nan, 6\)\} must map names of"),
+        ({"bounds": {"q": (0, 10**400)}}, r"^bounds=\{'q': \(0, 1000.* must map names of"),
         ({"solver": "direct", "starts": 2}, "starts=2 is for the solvers lm and lbfgs"),
         ({"solver": "lbfgs", "bounds": {"q": (0, 1)}}, "needs solver='lm'"),
     ],
@@ -310,7 +338,7 @@ def test_fewer_samples_than_parameters_give_a_fit_and_a_note():
     history = fit(Network(1, [8], 1, "F16", dtype=FLOAT64), X[:10], Y[:10], solver="lm", epochs=50)
     assert history.failed is None
     assert history.covariance is None
-    assert "10 observations leave no degrees of freedom for 41 parameters" in history.notes[0]
+    assert "10 observations for 41 parameters leave no degrees of freedom" in history.notes[0]
 
 
 def test_constant_targets_give_a_fit_and_a_note():
@@ -357,6 +385,7 @@ def test_a_history_reads_its_own_json_without_the_covariance():
     assert again.covariance is None
 
 
+@pytest.mark.filterwarnings("ignore:FTNNRegressor. solver='lm' did not converge")
 def test_estimators_take_the_solvers():
     model = ftnn.FTNNRegressor(
         function="F16", hidden_layer_sizes=6, solver="lm", starts=2, dtype="float64", random_state=0

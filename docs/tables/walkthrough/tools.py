@@ -93,9 +93,10 @@ def files(effort: Effort) -> Iterator[Row]:
         return _difference(np.abs(values - expected).max())
 
     yield Row("saved and loaded: largest difference of an output", off(loaded))
-    yield Row(f"pruned, {left:.0%} fewer parameters", _difference((small - alive).abs().max().item()))
-    yield Row("as NumPy code, in a process that cannot import torch", off(without))
-    yield Row("as ONNX, in ONNX Runtime", off(exported))
+    lost = _difference((small - alive).abs().max().item())
+    yield Row(f"pruned, {left:.0%} fewer parameters: largest difference", lost)
+    yield Row("as NumPy code, in a process that cannot import torch: largest difference", off(without))
+    yield Row("as ONNX, in ONNX Runtime: largest difference", off(exported))
 
 
 def _difference(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -25,6 +26,13 @@ class Commands(TyperGroup):
                 return super().main(*args, **options)
         except KeyboardInterrupt:  # outside of `invoke`
             raise SystemExit(130) from None
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command whose help is wrapped where the terminal ends, not where lines of the source do."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and command.help:
+            command.help = re.sub(r"(?<=\S)\n(?=\S)", " ", command.help)
+        return command
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse empty values: they are mistakes, such as `--out "$DIR"` with an unset variable."""

@@ -14,8 +14,10 @@ from rich.table import Table
 
 from ftnn import _atomic
 from ftnn.cli._app import Json, app
+from ftnn.cli._model_files import csv_format, model_file
 from ftnn.cli._screen import say, show, show_json, text
 from ftnn.cli._standard_errors import show_standard_errors, standard_errors
+from ftnn.cli._table_options import Decimal, Separator
 from ftnn.errors import FtnnError, ModelFileError
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ def inspect(
             help="Data on which to find sleeping connections: the test images or table rows.",
         ),
     ] = None,
+    separator: Separator = None,
+    decimal: Decimal = None,
     sympy: Annotated[
         bool, typer.Option("--sympy", help="Print the outputs as formulas of the inputs (small networks).")
     ] = False,
@@ -66,7 +70,7 @@ def inspect(
 
     if sympy and latex:
         raise typer.BadParameter("--sympy and --latex cannot be combined")
-    path = model / "model.safetensors" if model.is_dir() else model
+    path = model_file(model)
     net, notes = load(path), notes_of(path)
     layers_of(net)  # refuses networks with memory before reading or writing anything
     if plot is not None and plot.suffix.lower().lstrip(".") not in _PLOT_FORMATS:
@@ -75,7 +79,8 @@ def inspect(
     preparation = Preparation.of(notes, path) if "preparation" in notes else None
     x = None
     if data is not None:
-        x = model_data(data, preparation, getattr(net, "in_features", None)).x
+        how = csv_format(notes, separator, decimal)
+        x = model_data(data, preparation, getattr(net, "in_features", None), how=how).x
     census = inspect.connections(net, x)
     outputs = None
     if sympy or latex:

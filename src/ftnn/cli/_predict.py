@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ftnn.cli._app import Json, app
-from ftnn.cli._screen import amount, say, show_json
-from ftnn.cli._table_options import Decimal, Separator, character
+from ftnn.cli._model_files import csv_format, model_file
+from ftnn.cli._screen import NO_R2, amount, say, show_json
+from ftnn.cli._table_options import Decimal, Separator
 from ftnn.errors import ModelFileError
 
 if TYPE_CHECKING:
@@ -55,30 +56,31 @@ def predict(
     import torch
 
     from ftnn.data._by_name import are_images, errors_of, model_data
-    from ftnn.data._table_files import CsvFormat
     from ftnn.nn import load, notes_of
+    from ftnn.training._diagnosis import cause_in
     from ftnn.training._outcome import classes_of, require_finite
 
-    path = model / "model.safetensors" if model.is_dir() else model
-    net = load(path)
-    preparation = _preparation(net, notes_of(path), path, images=are_images(data))
+    path = model_file(model)
+    net, notes = load(path), notes_of(path)
+    preparation = _preparation(net, notes, path, images=are_images(data))
     classes = preparation.classes
-    how: Any = CsvFormat(character(separator), decimal)  # pyright: ignore[reportArgumentType]  # checked there
+    how = csv_format(notes, separator, decimal)
     rows = model_data(data, preparation, getattr(net, "in_features", None), id=id, how=how)
     like = next(net.parameters())
     with torch.no_grad():
-        outputs = require_finite(net(torch.as_tensor(rows.x, dtype=like.dtype)), f"the model {path}")
+        x = torch.as_tensor(rows.x, dtype=like.dtype)
+        outputs = require_finite(net(x), f"the model {path}", lambda: cause_in(net, x.numpy()))
     accuracy = rmse = r2 = probabilities = None
     predictions: list[Any]
     if classes is None:
         numbers = preparation.unscaled(outputs.numpy())
         predictions = (numbers[:, 0] if numbers.shape[1] == 1 else numbers).tolist()
         if rows.truth is not None and numbers.shape[1] == 1:
-            rmse, r2 = errors_of(numbers[:, 0], rows.truth)
+            rmse, r2 = errors_of(rows.with_truth(numbers)[:, 0], rows.truth)
     else:
         predictions = [classes[int(number)] for number in classes_of(outputs)]
         if rows.truth is not None:
-            accuracy = 100 * float(np.mean(np.array(predictions) == rows.truth))
+            accuracy = 100 * float(np.mean(rows.with_truth(np.array(predictions)) == rows.truth))
         if proba:
             probabilities = torch.softmax(outputs.double(), 1).tolist()
     if as_json:
@@ -97,7 +99,7 @@ def predict(
     if accuracy is not None:
         say(f"accuracy {accuracy:.2f} %", to_stderr=True)
     if rmse is not None:
-        say(f"RMSE {amount(rmse)}" + ("" if r2 is None else f", R² {r2:.4f}"), to_stderr=True)
+        say(f"RMSE {amount(rmse)}" + (f"; {NO_R2}" if r2 is None else f", R² {r2:.4f}"), to_stderr=True)
 
 
 def _preparation(net: nn.Module, notes: dict[str, Any], path: Path, *, images: bool) -> Preparation:

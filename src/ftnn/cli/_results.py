@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from ftnn.cli._screen import amount, text
+from ftnn.cli._screen import NO_R2, amount, text
 
 if TYPE_CHECKING:
     from ftnn.data._training_table import TrainingData
@@ -38,6 +38,8 @@ def result_table(
     seconds: float,
     out: Path | None,
 ) -> Table:
+    from ftnn.training._advice import as_options
+
     is_layerwise = any(epoch.stage == "lwt" for epoch in history.epochs)
     columns = ("layer-wise", "fine-tuned") if is_layerwise else ("",)
     table = Table("", *columns, box=None, pad_edge=False)
@@ -48,6 +50,8 @@ def result_table(
         rmse, r2 = errors or (None, None)
         table.add_row("test RMSE", *before, "×" if rmse is None else amount(rmse))
         table.add_row("test R²", *before, "×" if r2 is None else f"{r2:.4f}")
+        if rmse is not None and r2 is None:
+            table.add_row("", *before, NO_R2)
     else:
         accuracies = (history.lwt_accuracy, history.ft_accuracy) if is_layerwise else (history.accuracy,)
         table.add_row("test accuracy", *map(_percent, accuracies))
@@ -57,10 +61,19 @@ def result_table(
     table.add_row("tested on", text(tested_on))
     if out is not None:
         table.add_row("saved in", text(str(out)))
+    if history.converged is not None:
+        table.add_row("converged", "yes" if history.converged else _not_converged(history))
+    for note in history.notes:
+        table.add_row("note", text(note))
     if history.failed:
         table.add_row(text("failed", "bold yellow"), text(history.failed))
-        table.add_row(text("try", "bold yellow"), text(history.advice or ""))
+        table.add_row(text("try", "bold yellow"), text(as_options(history.advice or "")))
     return table
+
+
+def _not_converged(history: History) -> str:
+    count = len(history.epochs)
+    return f"no, in {count} iteration{'s'[: count != 1]}: more may help (--epochs {2 * count})"
 
 
 def _percent(value: float | None) -> str:

@@ -21,6 +21,7 @@ from ftnn._printable import is_shown, printable
 from ftnn._times import left, times
 from ftnn.errors import FormulaError, FtnnError, InterruptedByUserError
 
+NO_R2 = "there is no R²: it needs different targets to compare with"
 _WIDE = 10_000  # columns: never wrap lines outside a terminal
 
 

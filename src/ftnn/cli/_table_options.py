@@ -8,11 +8,16 @@ import typer
 
 Separator = Annotated[
     str | None,
-    typer.Option(metavar="CHAR", help="What separates the columns of a CSV file, or tab. Default: detected."),
+    typer.Option(
+        metavar="CHAR",
+        help="What separates the columns of a CSV file, or tab. Default: as in training, or detected.",
+    ),
 ]
 Decimal = Annotated[
     str | None,
-    typer.Option(metavar=".|,", help="The decimal sign of numbers in a CSV file. Default: detected."),
+    typer.Option(
+        metavar=".|,", help="The decimal sign of numbers in a CSV file. Default: as in training, or detected."
+    ),
 ]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Generator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,10 +14,11 @@ import typer
 from ftnn import _atomic
 from ftnn.cli._app import Json, app
 from ftnn.cli._function_options import Constant, Init, bounds_from, function_from
+from ftnn.cli._model_files import CHECKPOINT, MODEL
 from ftnn.cli._results import errors_on_test, result_table
 from ftnn.cli._screen import say, show, show_json
 from ftnn.cli._table_options import Decimal, Separator, character
-from ftnn.errors import FtnnError
+from ftnn.errors import FtnnError, InterruptedByUserError
 from ftnn.formula import catalogue
 from ftnn.training._settings import DESCRIPTIONS, Settings
 
@@ -243,17 +246,18 @@ def train(
     initialise(net, seed)
     if preparation.columns is not None and settings.solver == "direct":
         options = _settings_for_tables(options, len(prepared.x), net)
-    history = fit(
-        net,
-        prepared.x,
-        prepared.y,
-        test=(prepared.test_x, prepared.test_y),
-        loss=loss_for(loss, classes=classes is not None),
-        engine=engine,  # pyright: ignore[reportArgumentType]  # checked there
-        checkpoint=None if out is None else out / "checkpoint.safetensors",
-        progress=True,
-        **options,
-    )
+    with _resumable(out):
+        history = fit(
+            net,
+            prepared.x,
+            prepared.y,
+            test=(prepared.test_x, prepared.test_y),
+            loss=loss_for(loss, classes=classes is not None),
+            engine=engine,  # pyright: ignore[reportArgumentType]  # checked there
+            checkpoint=None if out is None else out / CHECKPOINT,
+            progress=True,
+            **options,
+        )
     seconds = time.perf_counter() - start
     errors = None if classes is not None else errors_on_test(net, prepared)
     result = {
@@ -272,13 +276,15 @@ def train(
         "test_samples": len(prepared.test_x),
         "seconds": seconds,
         "failed": history.failed,
+        "converged": history.converged,
+        "notes": history.notes,
         "digest": digest(net),
     }
     if out is not None:
-        notes = {"preparation": asdict(preparation), "result": result}
+        notes = {"preparation": asdict(preparation), "result": result, "csv": asdict(table.format)}
         if history.covariance is not None:
             notes |= history.covariance.as_notes()
-        save(net, out / "model.safetensors", notes=notes)
+        save(net, out / MODEL, notes=notes)
         _atomic.write_or_explain(out / "history.json", history.to_json().encode(), FtnnError)
     if as_json:
         show_json(result)
@@ -290,6 +296,19 @@ def train(
     if matches_paper and settings.gamma is not None:
         paper = paper_accuracies(function, activation, layers, settings.gamma)
     show(result_table(history, paper, errors, prepared.tested_on, seconds, out))
+
+
+@contextlib.contextmanager
+def _resumable(out: Path | None) -> Generator[None]:
+    """Say after an interruption how to continue."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if out is None:
+            raise
+        raise InterruptedByUserError(
+            f"interrupted; {out / CHECKPOINT} has the progress so far: repeat the command to continue"
+        ) from None
 
 
 def _make_folder(out: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from ftnn.data._idx import Images, idx_directory
 from ftnn.data._mnist import mnist
 from ftnn.data._preparation import Array, Preparation
 from ftnn.data._table_files import Column, CsvFormat, read_columns
-from ftnn.data._tables import numbers_in, read_table, require_columns, target_in
+from ftnn.data._tables import is_empty, is_gap, numbers_in, read_table, require_columns, target_in
 from ftnn.data._training_table import (
     TableOptions,
     TrainingData,
@@ -79,11 +79,17 @@ class ModelData:
     x: Array
     """(samples, inputs), as the network takes them."""
     truth: Array | None = None
-    """Labels as text, or targets, (samples,); None if unknown."""
+    """Labels as text, or targets, of the rows that have one; None if none has."""
+    known: Array | None = None
+    """Which rows have one, (samples,) bool; None: all or none."""
     ids: list[str] | None = None
     """The id of each row."""
     notes: tuple[str, ...] = ()
     """Remarks about the data, for people."""
+
+    def with_truth(self, predictions: Array) -> Array:
+        """The predictions, (samples, …), for rows that have a truth."""
+        return predictions if self.known is None else predictions[self.known]
 
 
 def model_data(
@@ -121,6 +127,8 @@ def _image_data(name: str, preparation: Preparation | None, id: str | None) -> M
         raise DataError(f"this model expects a table with {listed}, not images: {name}")
     if id is not None:
         raise DataError(f"--id {id} is for tables, but {name} holds images")
+    if name.startswith(_FIRST):
+        raise DataError(f"{name} stands for training images; models are used on the test images: mnist")
     images = _images(name)
     x = images.test_images
     if preparation is None:
@@ -150,23 +158,37 @@ def _table_data(path: Path, preparation: Preparation, id: str | None, how: CsvFo
         used = {name: column for name, column in columns.items() if name not in (shown, preparation.target)}
         if len(used) != len(encodings):
             raise DataError(f"this model expects {len(encodings)} features, but {path} has {len(used)}")
-    truth, note = _truth(path, columns, preparation)
+    truth, known, found = _truth(path, columns, preparation)
     notes = [unknown(encoding, used[str(encoding.name)]) for encoding in encodings if encoding.name in used]
     x = preparation.scaled(matrix(encodings, used))
-    return ModelData(x, truth, ids, tuple(filter(None, (*notes, note))))
+    return ModelData(x, truth, known, ids, tuple(filter(None, (*notes, *found))))
 
 
 def _truth(
     path: Path, columns: dict[str, Column], preparation: Preparation
-) -> tuple[Array | None, str | None]:
-    """The true labels or targets of a table, unless they are missing in all rows; and a note about them."""
+) -> tuple[Array | None, Array | None, list[str | None]]:
+    """The true labels or targets of the rows that have one, or None; which rows; and notes about them."""
     target = preparation.target
-    if target is None or target not in columns or not any(columns[target].cells):
-        return None, None
+    column = None if target is None else columns.get(target)
+    if column is None:
+        return None, None, []
+    is_missing = is_gap if preparation.classes is None else is_empty
+    known = np.array([not is_missing(cell) for cell in column.cells])
+    if not known.any():
+        return None, None, []
+    where, rows = f"{path}: column {target!r}", len(known)
+    gaps = rows - int(known.sum())
+    notes: list[str | None] = []
+    if gaps:
+        notes = [f"{where} is empty in {gaps} of {rows} rows, which are predicted but not measured"]
     if preparation.classes is None:
-        return numbers_in(columns[target], "or remove the column to predict without an error"), None
-    labels = target_in(columns[target], "classification").astype(str)
-    return spelled_as_learned(labels, preparation.classes, f"{path}: column {target!r}")
+        hint = "correct it, or remove the column to predict without measuring errors"
+        numbers = numbers_in(column, hint, gaps=True)
+        return numbers[known], known, notes
+    labels = [cell for cell, is_known in zip(column.cells, known, strict=True) if is_known]
+    spelled = target_in(replace(column, cells=labels), "classification").astype(str)
+    truth, note = spelled_as_learned(spelled, preparation.classes, where, np.flatnonzero(known))
+    return truth, known, [*notes, note]
 
 
 def errors_of(predictions: Array, truth: Array) -> tuple[float, float | None]:

@@ -12,13 +12,11 @@ from sklearn.preprocessing import OneHotEncoder
 
 from ftnn.data._preparation import Array, CategoryColumn, ColumnEncoding, NumberColumn
 from ftnn.data._table_files import Column
-from ftnn.data._tables import are_categories, counts_rows, listed, numbers_in
+from ftnn.data._tables import ENOUGH_ROWS, are_categories, counts_rows, listed, numbers_in
 from ftnn.errors import DataError
 
 MOST_CATEGORIES = 100
 """The most common ones become inputs."""
-ENOUGH_ROWS = 20
-"""With fewer rows, texts that are mostly different may still be categories."""
 
 
 def learned(column: Column, rows: Array, categorical: bool | None) -> tuple[ColumnEncoding, list[str]]:
@@ -39,7 +37,7 @@ def learned(column: Column, rows: Array, categorical: bool | None) -> tuple[Colu
             raise DataError(f"{there} is empty in all training rows; leave it out with --drop {name}")
         imputer: Any = _imputer().fit(numbers)
         notes = (
-            [f"{there} only numbers the rows; --id {name} would leave it out"] if counts_rows(column) else []
+            [f"{there} merely counts the rows; --id {name} would leave it out"] if counts_rows(column) else []
         )
         return NumberColumn(
             name, float(imputer.statistics_[0]), bool(len(imputer.indicator_.features_))
@@ -82,7 +80,7 @@ def unknown(encoding: ColumnEncoding, column: Column) -> str | None:
     rows = sum(others.values())
     return (
         f"{column.path}: column {column.name!r} has categories that the model does not know, in "
-        f"{rows} row{'s'[: rows != 1]}: {listed(others, 5)}; they count as none of the known ones"
+        f"{rows} row{'s'[: rows != 1]}: {listed(others, 5)}; they are treated as none of the known categories"
     )
 
 

@@ -18,6 +18,8 @@ _LOOKED_AT = 50  # rows, to find the separator
 
 _COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?", re.ASCII)
 _POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", re.ASCII)
+_IN_NUMBERS = re.compile(r"([+-]?\d*,?\d+([eE][+-]?\d+)?)?", re.ASCII)
+"""A number that may have a comma, or nothing."""
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
 
 
@@ -88,8 +90,9 @@ def _read_csv(path: Path, how: CsvFormat) -> list[Column]:
     for number, row in enumerate(rows[1:], 1):
         if len(row) != len(header):
             raise DataError(
-                f"{path}: row {number} has {len(row)} fields, but there are {len(header)} columns, with "
-                f"{separator!r} as the separator (--separator)"
+                f"{path}: row {number} has {len(row)} field{'s'[: len(row) != 1]}, but the header has "
+                f"{len(header)} column{'s'[: len(header) != 1]}, with {separator!r} as the separator "
+                "(--separator)"
             )
     columns = [
         Column(path, name, [cell.strip() for cell in cells], None)
@@ -114,11 +117,11 @@ def _separator(file: Any) -> str:
 
 def _decimal(path: Path, columns: Iterable[Column], separator: str) -> Literal[".", ","]:
     """The decimal sign: a comma if numbers with a comma occur, and none with a point."""
-    if separator == ",":
-        return "."  # a comma inside quotes is more likely to separate thousands
     commas = [
         (column, row)
         for column in columns
+        # If commas separate fields, one inside quotes may also be part of a text.
+        if separator != "," or all(map(_IN_NUMBERS.fullmatch, column.cells))
         for row, cell in enumerate(column.cells)
         if _COMMA.fullmatch(cell) is not None
     ]

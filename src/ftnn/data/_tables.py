@@ -27,7 +27,8 @@ _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _MISSING = frozenset(("na", "n/a", "#n/a", "null", "none", "missing", "?", "-", "."))
 """Spellings of a missing value in a column of numbers, in lower case."""
 _MOST_CLASSES = 20  # more different whole numbers could be classes or amounts
-_ENOUGH_ROWS = 20  # fewer could count up by chance
+ENOUGH_ROWS = 20
+"""Fewer could count up, or be all different, by chance."""
 _FLAGS = {"True": "1", "False": "0"}  # Parquet's booleans
 
 
@@ -80,14 +81,16 @@ def read_table(
 def require_columns(path: Path, columns: Mapping[str, Column], names: Iterable[str]) -> None:
     """Refuse names that are no columns."""
     if missing := [name for name in names if name not in columns]:
-        raise DataError(f"{path} has no column {', '.join(map(repr, missing))}; it has {', '.join(columns)}")
+        raise DataError(
+            f"{path} has no column{'s'[: len(missing) != 1]} {', '.join(map(repr, missing))}; it has "
+            f"{', '.join(columns)}"
+        )
 
 
 def target_in(column: Column, task: Task | None) -> Array:
     """(rows,): numbers for regression, else labels. Without a task, the content decides."""
     for row, cell in enumerate(column.cells):
-        # Some programs write `nan` for a missing value, so it is never a class.
-        if not cell or _NAN.fullmatch(cell):
+        if is_empty(cell):
             problem = f"is {_quoted(cell)}" if cell else "is empty"
             raise DataError(f"{column.place(row)} {problem}: each row needs a target value")
         if len(cell) > _MAX_LABEL:
@@ -99,7 +102,7 @@ def target_in(column: Column, task: Task | None) -> Array:
     return _labels(column)
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
     return _NUMBER.fullmatch(text) is not None
 
 
@@ -115,9 +118,14 @@ def _quoted(cell: str) -> str:
     return repr(cell if len(cell) <= 60 else cell[:60] + "…")
 
 
+def is_empty(cell: str) -> bool:
+    """Whether a cell of any column is a missing value; some programs write `nan` for it."""
+    return not cell or _NAN.fullmatch(cell) is not None
+
+
 def is_gap(cell: str) -> bool:
     """Whether a cell of a column of numbers is a missing value."""
-    return not cell or _NAN.fullmatch(cell) is not None or cell.casefold() in _MISSING
+    return is_empty(cell) or cell.casefold() in _MISSING
 
 
 def numbers_in(column: Column, hint: str, *, gaps: bool = False) -> Array:
@@ -128,7 +136,7 @@ def numbers_in(column: Column, hint: str, *, gaps: bool = False) -> Array:
     if gaps:
         cells = ["" if is_gap(cell) else cell for cell in cells]
     for row, cell in enumerate(cells):
-        if not _is_number(cell) and not (gaps and not cell):
+        if not is_number(cell) and not (gaps and not cell):
             raise DataError(f"{column.place(row)} {_not_a_number(cell)}; {hint}")
     numbers = np.array([float(cell) if cell else np.nan for cell in cells], np.float64)
     too_large = np.abs(numbers) > _MAX_FLOAT32
@@ -156,8 +164,8 @@ def are_categories(column: Column, hint: str) -> bool:
     """
     if column.declared == "label" and {*column.cells} <= {*_FLAGS}:
         return False
-    texts = [row for row, cell in enumerate(column.cells) if not (is_gap(cell) or _is_number(cell))]
-    numbers = [cell for cell in column.cells if _is_number(cell)]
+    texts = [row for row, cell in enumerate(column.cells) if not (is_gap(cell) or is_number(cell))]
+    numbers = [cell for cell in column.cells if is_number(cell)]
     if texts and len(numbers) >= len(texts):
         raise DataError(
             f"{column.place(texts[0])} {_not_a_number(column.cells[texts[0]])}, unlike {_quoted(numbers[0])}"
@@ -169,7 +177,7 @@ def are_categories(column: Column, hint: str) -> bool:
 def counts_rows(column: Column) -> bool:
     """Whether a column of numbers is just the number of each row."""
     cells = column.cells
-    if len(cells) < _ENOUGH_ROWS or not all(len(cell) < 19 and _WHOLE.fullmatch(cell) for cell in cells):
+    if len(cells) < ENOUGH_ROWS or not all(len(cell) < 19 and _WHOLE.fullmatch(cell) for cell in cells):
         return False
     return all(int(cell) == int(cells[0]) + row for row, cell in enumerate(cells))
 
@@ -197,12 +205,12 @@ def _inferred_task(column: Column) -> Task:
         )
     if column.declared == "label":
         return "classification"
-    numbers = [cell for cell in column.cells if _is_number(cell)]
+    numbers = [cell for cell in column.cells if is_number(cell)]
     all_whole = all(_WHOLE.fullmatch(cell) for cell in numbers)
     if numbers and len(numbers) < len(column.cells):
         for row, cell in enumerate(column.cells):
             is_missing = cell.casefold() in _MISSING or _NOT_FINITE.fullmatch(cell)
-            if (is_missing or not all_whole) and not _is_number(cell):
+            if (is_missing or not all_whole) and not is_number(cell):
                 raise DataError(
                     f"{column.place(row)} {_not_a_number(cell)}, unlike {_quoted(numbers[0])}: "
                     "correct it, or use --task classification to treat this column as labels"
@@ -219,7 +227,7 @@ def _labels(column: Column) -> Array:
     """Labels as spelled: (rows,) int64 if that keeps their spelling, else text."""
     by_value: dict[Decimal | str, str] = {}
     for cell in dict.fromkeys(column.cells):
-        if _is_number(cell):
+        if is_number(cell):
             first = by_value.setdefault(_exact(cell), cell)
             # Labels of only digits are codes: 007 is not 7.
             if first != cell and not (first.isdigit() and cell.isdigit()):
@@ -234,7 +242,7 @@ def _labels(column: Column) -> Array:
 
 def same_number(first: str, second: str) -> bool:
     """Whether two texts spell the same number, such as `1` and `1.0`."""
-    return _is_number(first) and _is_number(second) and _exact(first) == _exact(second)
+    return is_number(first) and is_number(second) and _exact(first) == _exact(second)
 
 
 def listed(labels: Iterable[str], most: int = 20) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ftnn.data._preparation import Array, Preparation, Task
 from ftnn.data._table_files import Column, CsvFormat, read_columns
-from ftnn.data._tables import listed, require_columns, same_number, target_in
+from ftnn.data._tables import ENOUGH_ROWS, is_number, listed, require_columns, same_number, target_in
 from ftnn.errors import DataError
 
 HELD_OUT = 0.2
@@ -142,6 +142,11 @@ def _scaled_targets(
     if y.dtype.kind == "f":
         from ftnn.data._scaling import StandardScaler, scaling_of
 
+        if (y[train] == y[train][0]).all():
+            raise DataError(
+                f"{path}: column {target!r} is {y[train][0]:g} in all training rows, so there is nothing to "
+                "learn"
+            )
         scaler: Any = StandardScaler().fit(y[train][:, None])
         y, scaled = (scaler.transform(values[:, None])[:, 0] for values in (y, test_y))
         return Preparation("regression", None, targets=scaling_of(scaler)), y, scaled, []
@@ -149,6 +154,12 @@ def _scaled_targets(
     classes = tuple(map(str, labels.tolist()))
     if len(classes) < 2:
         raise DataError(f"column {target!r} has only one class; at least 2 are needed")
+    if len({*numbers[train].tolist()}) > max(ENOUGH_ROWS, len(train) / 2):
+        raise DataError(
+            f"{path}: column {target!r} has {len(classes)} different labels in {len(y)} rows, such as "
+            f"{listed(classes, 3)}: too many to learn from so few examples of each"
+            + ("; use --task regression to predict a number" if all(map(is_number, classes)) else "")
+        )
     spelled, note = spelled_as_learned(test_y.astype(str), classes, f"{path}: column {target!r}")
     number_of = {name: number for number, name in enumerate(classes)}
     test_numbers = np.array([number_of[label] for label in spelled.tolist()], np.int64)
@@ -181,10 +192,16 @@ def limited(name: str, samples: int | None, available: int) -> int:
     return samples
 
 
-def spelled_as_learned(labels: Array, classes: Sequence[str], where: str) -> tuple[Array, str | None]:
-    """Labels in the spelling of the training data, and a note about those that were spelled differently."""
+def spelled_as_learned(
+    labels: Array, classes: Sequence[str], where: str, rows: Array | None = None
+) -> tuple[Array, str | None]:
+    """Labels in the spelling of the training data, and a note about those that were spelled differently.
+
+    `rows` are their numbers in the table, from 0; None: all of them.
+    """
     read_as = {name: name for name in classes}
-    for row, label in enumerate(labels.tolist(), 1):
+    numbers = range(1, len(labels) + 1) if rows is None else (rows + 1).tolist()
+    for row, label in zip(numbers, labels.tolist(), strict=True):
         if label not in read_as:
             same = [name for name in classes if same_number(name, label)]
             if len(same) != 1:

@@ -116,7 +116,8 @@ class Estimator(BaseEstimator):
     - `scaler_`: the `StandardScaler` of the inputs, whose `transform` also limits them to ±5; None if inputs
         are not standardised.
     - `history_`: the [`ftnn.training.History`][]. If training failed, its `failed` says why, and there is a
-        `ConvergenceWarning`.
+        `ConvergenceWarning`, as there is if lm or lbfgs did not converge. Its `notes` say if standard errors
+        cannot be trusted.
     - `n_features_in_`, `feature_names_in_`: as in all scikit-learn estimators.
     - `n_iter_`: the number of epochs over all stages. `loss_curve_`: the loss of each epoch that was not
         undone; `loss_`: the last of them. Losses of a regressor are those of standardised targets.
@@ -246,7 +247,7 @@ class Estimator(BaseEstimator):
                 self.history_.notes = [NOT_AT_THE_MINIMUM]
             self.validation_scores_ = stopping.scores
             self.best_validation_score_ = max(stopping.scores, default=None)
-        return self._finish(self.history_.failed is not None)
+        return self._finish(self.history_.failed is not None, is_new=True)
 
     def _learn_more(self, samples: Samples, outputs: int) -> Self:
         """Train all layers together for one epoch, from the current parameters if there are any."""
@@ -271,19 +272,26 @@ class Estimator(BaseEstimator):
         self.history_ = History()
         self.validation_scores_ = self.best_validation_score_ = None
 
-    def _finish(self, failed: bool) -> Self:
+    def _finish(self, failed: bool, *, is_new: bool = False) -> Self:
         history = self.history_
         self.n_iter_ = len(history.epochs)
         self.loss_curve_ = [epoch.loss for epoch in history.epochs if not epoch.undone]
         self.loss_ = self.loss_curve_[-1] if self.loss_curve_ else float("nan")
+        problem = None
         if failed:
             scaling = "; or standardise=True" if self.scaler_ is None else ""
-            warnings.warn(
-                f"{type(self).__name__}: {history.failed}. Try {history.advice}{scaling}. Predictions use "
-                "the last finite parameters.",
-                ConvergenceWarning,
-                stacklevel=4,  # where fit was called
+            problem = f"{history.failed}. Try {history.advice}{scaling}. "
+            problem += "Predictions use the last finite parameters."
+        elif history.converged is False and is_new:
+            count = self.n_iter_
+            errors = "" if history.covariance is None else ", and standard errors cannot be trusted"
+            problem = (
+                f"solver={self.solver!r} did not converge in {count} iteration{'s'[: count != 1]}, so the "
+                f"loss may still fall{errors}. Try more epochs, such as {4 * count}."
             )
+        if problem is not None:
+            # Where fit was called.
+            warnings.warn(f"{type(self).__name__}: {problem}", ConvergenceWarning, stacklevel=4)
         return self
 
     def _train(

@@ -100,6 +100,9 @@ def as_function(source: str | Function) -> Function:
     except FormulaError as error:
         if source.isidentifier():
             message = f"{source!r} is neither a catalogue name (F01 to F20, memory) nor a formula"
+            meant = next((name for name in _ROWS if name.casefold() == source.casefold()), None)
+            if meant is not None:
+                raise FormulaError(f"{message}; did you mean {meant}?", text=source) from None
             raise FormulaError(f"{message}: {error.message}", text=source, allowed=error.allowed) from None
         raise
 

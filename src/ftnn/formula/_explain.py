@@ -123,7 +123,8 @@ class Explanation:
             yield "not checked", f"{self.unseen} more places that may be poles or jumps: too many to check"
         if self.overflows:
             example, size = self.overflows
-            yield "overflow", f"leaves float32 (|value| up to {size:.3g}), for example at {example}"
+            reached = f"|value| up to {size:.3g}" if math.isfinite(size) else "|value| even beyond float64"
+            yield "overflow", f"leaves float32 ({reached}), for example at {example}"
         if self.sleeps:
             yield "sleep", f"zero on an interval of inputs, {_share(self.sleeps)}"
         if self.dead:

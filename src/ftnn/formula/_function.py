@@ -272,7 +272,8 @@ def _without_input(formula: str, parameters: tuple[str, ...]) -> FormulaError:
     return error_in(
         formula,
         f"a connection sees one input, x; {several} would be trainable parameters. Write the formula of one "
-        "connection: every input gets its own, and a unit sums them",
+        "connection: every input gets its own, and a unit sums them, or multiplies them with "
+        'reduce="product" (ftnn.nn.Transfer)',
         inputs[0],
     )
 

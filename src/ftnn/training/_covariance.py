@@ -47,8 +47,11 @@ def covariance_of(
     if size > MOST_PARAMETERS:
         return None, [f"no standard errors: {size:,} parameters are more than {MOST_PARAMETERS:,}"]
     if observations <= size:
-        known = f"{observations} observations leave no degrees of freedom for {size} parameters"
-        return None, [f"no standard errors: {known}"]
+        lacking = (
+            f"no standard errors: {observations} observation{'s'[: observations != 1]} for {size} "
+            f"parameter{'s'[: size != 1]} leave{'s'[: observations == 1]} no degrees of freedom"
+        )
+        return None, [lacking]
     with one_thread_each():
         system = objective.system(theta)
     if not bool(torch.isfinite(system.matrix).all()):

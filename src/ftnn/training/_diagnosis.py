@@ -13,10 +13,12 @@ from ftnn.formula import name_of
 from ftnn.formula._expr import INPUT
 from ftnn.formula._measure import is_outside
 from ftnn.formula._numpy import evaluate
+from ftnn.kernels import evaluate as evaluate_tensors
 from ftnn.nn import Memory
 from ftnn.nn._feed_forward import FeedForward
 from ftnn.nn._modes import evaluating
 from ftnn.training._problem import Array, Problem
+from ftnn.training._verdict import is_constant
 
 SAMPLES, VALUES = 200, 2**20
 """Samples that are tried, drawn from all or from those that fail, and values of connections at once."""
@@ -38,10 +40,11 @@ def cause_in(net: nn.Module, x: Array) -> str | None:
 
 def _cause_in(net: nn.Module, x: Array, share: float) -> str | None:
     """The cause for these samples, which stand for this share of all."""
-    for layer, inputs in _inputs_of_layers(net, torch.from_numpy(np.ascontiguousarray(x))):
+    layers = _inputs_of_layers(net, torch.from_numpy(np.ascontiguousarray(x)))
+    for number, (layer, inputs) in enumerate(layers):
         if not bool(torch.isfinite(inputs).all()):
             return None  # what comes before it is the cause, and is no function
-        found = _not_finite(layer, inputs.double().cpu().numpy(), share)
+        found = _not_finite(layer, inputs, share, is_first=number == 0)
         if found is not None:
             return found
     return None
@@ -59,6 +62,18 @@ def _fails(net: nn.Module, x: Array) -> Array:
             for piece in torch.from_numpy(np.ascontiguousarray(x)).split(PIECE)
         ]
     return (~torch.cat(pieces).flatten(1).isfinite().all(1)).cpu().numpy()
+
+
+def cause_in_data(problem: Problem) -> str | None:
+    """What the data lack; None if there is something to learn, or data that are not known as a whole."""
+    if problem.batches is not None:
+        return None
+    if not problem.is_classification and is_constant(problem.y):
+        target = ", ".join(f"{value:g}" for value in problem.y[0])
+        return f"other targets: all of these are {target}, so there is nothing to learn"
+    if len(problem.x) > 1 and is_constant(problem.x):
+        return "other inputs: these are the same for all samples, so targets cannot depend on them"
+    return None
 
 
 def scale_of(problem: Problem) -> str | None:
@@ -101,27 +116,69 @@ def _inputs_of_layers(net: nn.Module, x: Tensor) -> Iterator[tuple[FeedForward, 
     yield from seen
 
 
-def _not_finite(layer: FeedForward, x: Array, of_all: float) -> str | None:
-    """Which function of a layer is not finite at which of these inputs, a share of all, in words."""
-    function, label = layer.function, "; ".join(name_of(kind) or kind.formula for kind in layer.kinds)
-    largest = torch.finfo(layer._first.dtype).max
+def _not_finite(layer: FeedForward, x: Tensor, of_all: float, *, is_first: bool) -> str | None:
+    """What of a layer is not finite at which of these inputs, a share of all, in words.
+
+    Judged in the layer's own dtype: parts of a formula may overflow although its values are small.
+    """
+    sums, slopes_are_finite = _computed(layer, x, is_first=is_first)
+    bad = ~sums.isfinite().all(1)
+    if not bool(bad.any()):
+        if slopes_are_finite:
+            return None
+        by = layer.function.parameters if is_first else (INPUT, *layer.function.parameters)
+        return next(filter(None, (_first_place(layer, x, name, of_all) for name in by)), None)
+    found = _first_place(layer, x[bad], "", of_all * float(bad.double().mean()))
+    if found is not None:
+        return found
+    how = "product" if layer.reduce == "product" else "sum"
+    return f"{_TOO_LARGE}: the {how} of {layer.in_features} values of {_label(layer)} is beyond {_dtype(x)}"
+
+
+_TOO_LARGE = "smaller inputs or initial ranges, or a formula that grows less"
+
+
+def _dtype(x: Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")
+
+
+def _label(layer: FeedForward) -> str:
+    return "; ".join(name_of(kind) or kind.formula for kind in layer.kinds)
+
+
+def _computed(layer: FeedForward, x: Tensor, *, is_first: bool) -> tuple[Tensor, bool]:
+    """A layer's sums, (samples, out), and whether the slopes that training needs are finite."""
+    x = x.clone().requires_grad_(not is_first)
+    trained = [tensor for tensor in (x, *layer.parameters()) if tensor.requires_grad]
+    with torch.enable_grad():
+        sums = layer(x)
+        slopes = torch.autograd.grad(sums.sum(), trained, materialize_grads=True) if trained else ()
+    return sums.detach(), all(bool(slope.isfinite().all()) for slope in slopes)
+
+
+def _first_place(layer: FeedForward, x: Tensor, name: str, of_all: float) -> str | None:
+    """The first place where a layer's function, or its slope by `name`, is not finite, in words."""
+    function, label = layer.function, _label(layer)
+    expr = function.slope(name) if name else function.expr
+    what = f"the slope of {label} by {name}" if name else label
     names = (*function.parameters, *function.constants)
-    whole = [layer.matrix(name).detach().double().cpu().numpy() for name in names]  # (out, in)
+    whole = {name: layer.matrix(name).detach() for name in names}  # (out, in)
     step = max(1, VALUES // (layer.in_features * layer.out_features))
     for start in range(0, len(x), step):
-        values = {INPUT: x[start : start + step, None, :], **dict(zip(names, whole, strict=True))}
+        own = {INPUT: x[start : start + step, None, :], **whole}
+        values = {name: value.double().cpu().numpy() for name, value in own.items()}
         shape = (len(values[INPUT]), layer.out_features, layer.in_features)
-        sent = np.broadcast_to(evaluate(function.expr, values), shape)
-        missing = np.broadcast_to(np.isnan(whole[0]), shape)  # a list has no such connection
-        bad = ~(np.abs(sent) <= largest) & ~missing
+        sent = np.broadcast_to(evaluate_tensors((expr,), own)[0].double().cpu().numpy(), shape)
+        exact = np.broadcast_to(evaluate(expr, values), shape)
+        missing = np.broadcast_to(np.isnan(values[names[0]]), shape)  # a list has no such connection
+        bad = ~(np.isfinite(sent) & np.isfinite(exact)) & ~missing
         if bad.any():
-            outside = is_outside(function.expr, values, sent) & ~missing
+            outside = is_outside(expr, values, exact) & ~missing
             place = np.unravel_index((outside if outside.any() else bad).argmax(), shape)
             at = {name: np.broadcast_to(value, shape)[place] for name, value in values.items()}
             example = ", ".join(f"{name} = {value:.3g}" for name, value in at.items())
             if not outside.any():
-                remedy = "smaller inputs or initial ranges, or a formula that grows less"
-                return f"{remedy}: {label} is {sent[place]:.3g} at {example}"
+                return f"{_TOO_LARGE}: {what} is {sent[place]:.3g} in {_dtype(x)} at {example}"
             tried = (~missing).sum() * (start / step + 1)  # no earlier sample fails
             share = (
                 f"{percent:.0f}%"
@@ -129,5 +186,5 @@ def _not_finite(layer: FeedForward, x: Array, of_all: float) -> str | None:
                 else "less than 1%"
             )
             remedy = "a formula that is defined for all inputs, or other initial ranges"
-            return f"{remedy}: {label} is NaN for {share} of connections and inputs, as at {example}"
+            return f"{remedy}: {what} is NaN for {share} of connections and inputs, as at {example}"
     return None

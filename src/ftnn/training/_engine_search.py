@@ -6,6 +6,7 @@ computed by one thread, so results do not depend on the number of threads.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -63,7 +64,9 @@ class SearchEngine:
 
     def epoch(self, order: Array, rates: Array, data: Problem | None = None) -> Iterator[Steps]:
         active = [self._searches[n] for n in self._alive if not self._searches[n].converged]
-        with one_thread_each() as threads:
+        with one_thread_each() as threads, warnings.catch_warnings():
+            # SciPy's, if a line search finds no step. Not in the threads, which share the filters.
+            warnings.simplefilter("ignore")
             if threads == 1 or len(active) <= 1:
                 for search in active:
                     search.advance()

@@ -198,6 +198,7 @@ def make_run(
     optimizer: MakeOptimizer | None = None,
     callbacks: tuple[Callback, ...] = (),
     keeper: Keeper | None = None,
+    at_chance: float | None = None,
 ) -> Run:
     """A run of these settings, with the network drawn and normalised as they say.
 
@@ -205,14 +206,16 @@ def make_run(
 
     - `optimizer`: what makes a torch optimizer, instead of the rule in the settings.
     - `keeper`: what keeps the run's state; None: nothing.
+    - `at_chance`: see `Run`.
     """
+    keeper = keeper or Checkpoint(None, {})
     if settings.solver in SECOND_ORDER:
         if engine != "auto":
             raise FtnnError(
                 f"engine={quoted(engine)} has no meaning for solver={quoted(settings.solver)}, which "
                 "computes in float64 on the CPU"
             )
-        return Run(net, problem, settings, settings.solver, None, keeper or Checkpoint(None, {}), callbacks)
+        return Run(net, problem, settings, settings.solver, None, keeper, callbacks)
     form = None
     if settings.normalise:
         form = training_form(net, problem.x, settings.seed if settings.calibrate else None)
@@ -220,7 +223,7 @@ def make_run(
         calibrate_hidden(net, problem.x, settings.seed)
     settings = settings.completed(lambda: defaults_for(net))
     name = choose(engine, net if form is None else form.module, optimizer, settings.batch_size)
-    return Run(net, problem, settings, name, optimizer, keeper or Checkpoint(None, {}), callbacks, form)
+    return Run(net, problem, settings, name, optimizer, keeper, callbacks, form, at_chance)
 
 
 def _stream_settings(
@@ -248,8 +251,11 @@ def _stream_settings(
 
 def _identity(run: Run) -> dict[str, Any]:
     """Everything that determines a run's result, except callbacks: a resumed run must match it."""
+    settings = run.settings.describe()
+    if run.settings.solver in SECOND_ORDER:
+        del settings["epochs"]  # an iteration does not depend on how many follow
     return {
-        **run.settings.describe(),
+        **settings,
         "engine": run.engine,
         "optimizer": run.describe_optimizer(),
         "network": _describe(run.net),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -101,8 +100,7 @@ def _search(
 
     if not np.isfinite(direction).all() or float(direction @ gradient) >= 0:
         return None
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # that it found none is in the result
+    with np.errstate(all="ignore"):
         found = line_search(
             loss_at,
             gradient_at,

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ftnn.errors import DataError
-from ftnn.training._losses import LOGISTIC, SOFTMAX, loss_formula
-from ftnn.training._problem import Array, Loss, Problem
+from ftnn.training._losses import SOFTMAX, loss_formula
+from ftnn.training._problem import Array, Loss
 
 
 def digest(module: nn.Module) -> str:
@@ -22,43 +22,6 @@ def digest(module: nn.Module) -> str:
         total.update(f"{name} {array.dtype} {tuple(array.shape)} ".encode())
         total.update(array.flatten().view(torch.uint8).numpy().tobytes())
     return total.hexdigest()
-
-
-def at_chance(classes: int) -> float:
-    """The accuracy up to which a network counts as untrained: 0.2 for ten classes, 0.56 for two."""
-    chance = 1 / max(classes, 1)
-    return chance + (1 - chance) / 9
-
-
-MARGIN = 0.002
-"""The share by which a network has to beat the trivial prediction, or it has learned nothing."""
-
-
-def most_frequent(problem: Problem) -> tuple[float, float]:
-    """The share of the most frequent class, and the loss of always predicting the classes' shares."""
-    counts = np.bincount(problem.y, problem.weights, minlength=problem.outputs)
-    shares = counts[counts > 0] / max(counts.sum(), 1e-300)
-    if not len(shares):
-        return 0.0, 0.0
-    mean_weight = 1.0 if problem.weights is None else float(problem.weights.mean())
-    return float(shares.max()), mean_weight * float(-(shares * np.log(shares)).sum())
-
-
-def loss_of_the_mean(problem: Problem) -> float:
-    """The loss of always predicting the targets' mean or, for the logistic loss, its log odds."""
-    y = problem.y.astype(np.float64)
-    if problem.loss == "squared" and problem.weights is None:
-        return float(y.var(axis=0).sum() / 2)
-    weights = np.ones(len(y)) if problem.weights is None else problem.weights.astype(np.float64)
-    if not weights.any():
-        return 0.0
-    prediction = np.average(y, axis=0, weights=weights)
-    if problem.loss == LOGISTIC:
-        share = np.clip(prediction, 1e-12, 1 - 1e-12)
-        prediction = np.log(share / (1 - share))
-    outputs = torch.from_numpy(np.broadcast_to(prediction, y.shape).copy())
-    losses = problem.formula.of_samples(outputs, torch.from_numpy(y)).numpy()
-    return float(weights @ losses / len(y))
 
 
 NO_CLASS = -1

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,22 +18,23 @@ from ftnn.nn._activations import Activate
 from ftnn.nn._folding import adapt
 from ftnn.nn._modes import evaluating
 from ftnn.nn._network import reset_linear
+from ftnn.training._advice import advice
 from ftnn.training._checkpoint import CheckpointError, Keeper, Position, State, check_like
-from ftnn.training._diagnosis import cause_in, scale_of
+from ftnn.training._diagnosis import cause_in, cause_in_data, scale_of
 from ftnn.training._engine import Engine, Snapshot
 from ftnn.training._engine_choice import make_engine
 from ftnn.training._engine_search import SearchEngine
 from ftnn.training._history import Epoch, History, StageName
 from ftnn.training._normalised import TrainingForm
 from ftnn.training._optimizers import MakeOptimizer, describe, make, trained
-from ftnn.training._outcome import MARGIN, at_chance, loss_of_the_mean, measure, most_frequent
+from ftnn.training._outcome import measure
 from ftnn.training._problem import Array, Problem
 from ftnn.training._progress import Reporter
 from ftnn.training._random import Purpose, order, torch_generator
 from ftnn.training._schedules import HALVING, factors, try_out
-from ftnn.training._searches import DEFAULT_STARTS
 from ftnn.training._settings import SECOND_ORDER, Settings, Stage, stages_of
 from ftnn.training._stream import count_of, pieces
+from ftnn.training._verdict import nothing_learned
 
 Trainable = Network | nn.Sequential
 Callback = Callable[[Epoch, Any], bool | None]
@@ -64,7 +65,14 @@ class FailedError(Exception):
 
 
 class Run:
-    """One run of `fit`. `form`: what direct training trains instead of the network; None: the network."""
+    """One run of `fit`.
+
+    **Arguments:**
+
+    - `form`: what direct training trains instead of the network; None: the network.
+    - `at_chance`: the accuracy, in percent, up to which a run has failed, as in the paper's experiments;
+        None: compare with the trivial prediction.
+    """
 
     def __init__(
         self,
@@ -76,10 +84,12 @@ class Run:
         checkpoint: Keeper,
         callbacks: tuple[Callback, ...],
         form: TrainingForm | None = None,
+        at_chance: float | None = None,
     ):
         self.net, self.problem, self.settings = net, problem, settings
         self.engine, self.optimizer = engine, optimizer
         self.checkpoint, self.callbacks, self.form = checkpoint, callbacks, form
+        self.at_chance = at_chance
         self.stages = stages_of(settings, len(net.layers) if isinstance(net, Network) else 0)
         self.state = State(history=History(engine=engine))
         self.search: SearchEngine | None = None
@@ -93,10 +103,12 @@ class Run:
                 raise CheckpointError(
                     f"the checkpoint is at stage {saved.position.stage}; expected 0 to {len(self.stages)}"
                 )
+            self._refuse_fewer_epochs(saved)
             self.state = saved
             self._load_net(saved.net)
             if saved.position.finished:
                 return saved.history
+            saved.history.failed = saved.history.advice = None
         history = self.state.history
         stages = self.stages if last is None else self.stages[: last + 1]
         for stage in stages:
@@ -128,8 +140,26 @@ class Run:
         except FailedError as failure:
             history.failed = failure.reason
             history.advice = self._cause(failure) or failure.advice
-        self._keep(replace(self.state.position, finished=True))
+        if self._can_go_on:
+            self.checkpoint.keep(self.state, now=True)
+        else:
+            self._keep(replace(self.state.position, finished=True))
         return history
+
+    @property
+    def _can_go_on(self) -> bool:
+        """Whether the run ends only because it has had all its epochs, and more would continue it."""
+        is_search = self.settings.solver in SECOND_ORDER
+        return is_search and self.state.position.stage == 0 and bool(self.state.engine)
+
+    def _refuse_fewer_epochs(self, saved: State) -> None:
+        """Second-order solvers may go on with more epochs than before, but not go back."""
+        done, allowed = len(saved.history.epochs), self.stages[0].epochs
+        if self.settings.solver in SECOND_ORDER and done > allowed:
+            raise CheckpointError(
+                f"the checkpoint has {done} epochs, more than epochs={allowed}: allow more, choose another "
+                "file, or remove it to start over"
+            )
 
     # --- setting up ---
 
@@ -179,6 +209,7 @@ class Run:
         rate = stage.rate if position.rate is None else position.rate
         before_stage = _arrays_of(self.net)
         last_loss, before = position.loss, engine.snapshot()
+        ends = False
         for epoch in range(position.epochs + 1, stage.epochs + 1):
             try:
                 record, after = self._epoch(stage, engine, problem, epoch, rate, reporter)
@@ -222,7 +253,8 @@ class Run:
             epochs = self.state.history.epochs
             epochs[:] = [replace(record, undone=record.undone or record.stage == "ft") for record in epochs]
         self._write_back(stage, engine, module)
-        self._keep(Position(stage=number + 1))
+        if ends or not self._can_go_on:
+            self._keep(Position(stage=number + 1))
 
     def _is_worse_than_before(self, loss: float | None) -> bool:
         """Whether fine-tuning ends with a larger loss than layer-wise training did.
@@ -272,7 +304,7 @@ class Run:
             layer = f", hidden layer {stage.layer}" if stage.layer else ""
             raise FailedError(
                 f"{quantity} was not finite in {_NAMES[stage.name]}{layer}, epoch {epoch}",
-                self._advice("smaller"),
+                advice(self.settings, "smaller"),
             )
         accuracy = 100 * right / count if problem.is_classification else None
         loss = float(np.concatenate(losses).mean())
@@ -307,7 +339,7 @@ class Run:
     # --- the end ---
 
     def _judge(self, history: History) -> None:
-        """Raise if a run ends no better than chance, or than always predicting the mean."""
+        """Raise if a run has learned nothing, or its outputs are not finite on the test data."""
         epochs = [epoch for epoch in history.epochs if not epoch.undone]
         if not epochs:
             return
@@ -316,59 +348,26 @@ class Run:
             raise FailedError(
                 f"the final test loss is {last.test_loss}: the network's outputs are not finite on the test "
                 "data",
-                f"test data similar to the training data, or {self._advice('smaller')}",
+                f"test data similar to the training data, or {advice(self.settings, 'smaller')}",
                 self.problem.test_x,
             )
-        if not self.problem.is_classification:
-            if self.problem.batches is not None:  # their mean is unknown
-                return
-            untrained = loss_of_the_mean(self.problem)
-            if untrained == 0 or last.loss <= (1 - MARGIN) * untrained:
-                return
-            reason = (
-                f"the final loss, {last.loss:.4g}, is no better than {untrained:.4g}, the loss of always "
-                "predicting the targets' mean"
-            )
-        else:
-            accuracy = last.train_accuracy if last.test_accuracy is None else last.test_accuracy
-            if accuracy is None:
-                return
-            if accuracy <= 100 * at_chance(self.problem.outputs):
-                untrained = math.log(max(self.problem.outputs, 2))
-                reason = f"the final accuracy, {accuracy:.2f} %, is no better than chance"
-            else:
-                share, untrained = most_frequent(self.problem)
-                learned = last.loss <= (1 - MARGIN) * untrained or accuracy > 100 * (share + MARGIN)
-                if learned or self.problem.batches is not None:
-                    return
-                reason = (
-                    f"the final accuracy, {accuracy:.2f} %, and loss, {last.loss:.4g}, are no better than "
-                    f"those of always predicting the most frequent class, {100 * share:.2f} % and "
-                    f"{untrained:.4g}"
-                )
-        larger, smaller = self._advice("larger"), self._advice("smaller")
-        if self.form is None:  # normalised sums do what grounding does
-            larger += ", or the function's grounded()"
+        found = nothing_learned(self.problem, last, self.at_chance)
+        if found is None:
+            return
+        reason, trivial = found
         # If the rate is too small, the loss stays the same; if it is too large, the loss grows at least once.
-        has_grown = max(epoch.loss for epoch in epochs) >= 1.05 * untrained
-        raise FailedError(reason, smaller if has_grown else larger)
+        has_grown = max(epoch.loss for epoch in epochs) >= 1.05 * trivial
+        direction = "smaller" if has_grown else "larger"
+        raise FailedError(reason, advice(self.settings, direction, normalised=self.form is not None))
 
     def _cause(self, failure: FailedError) -> str | None:
-        """What to change first, if the functions or the scale of the data are the cause."""
+        """What to change first, if the functions or the data are the cause."""
         x = self.problem.x if failure.x is None else failure.x
-        if (cause := cause_in(self.net, x)) is not None:
-            return cause
+        found = cause_in(self.net, x) or cause_in_data(self.problem)
+        if found is not None:
+            return found
         scale = scale_of(self.problem)
         return None if scale is None else f"{scale}; or {failure.advice}"
-
-    def _advice(self, direction: Literal["smaller", "larger"]) -> str:
-        """Suggest another gamma or learning rate, whichever this run uses."""
-        settings = self.settings
-        if settings.solver in SECOND_ORDER:
-            return f"more starts: starts={4 * (settings.starts or DEFAULT_STARTS)}"
-        if settings.gamma is not None:
-            return f"a {direction} gamma: {settings.gamma + (1 if direction == 'larger' else -1):g}"
-        return f"a {direction} learning_rate: {settings.rate * (3 if direction == 'larger' else 1 / 3):.1g}"
 
     # --- saving ---
 

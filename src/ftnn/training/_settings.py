@@ -94,7 +94,10 @@ def _bounds(name: str, value: Any) -> dict[str, tuple[float, float]]:
         if not isinstance(key, str) or not isinstance(pair, tuple | list) or len(pair) != 2:
             raise FtnnError(message)
         numbers = (-math.inf if pair[0] is None else pair[0], math.inf if pair[1] is None else pair[1])
-        low, high = (float(real(name, number, message, lambda n: n == n)) for number in numbers)
+        try:
+            low, high = (float(real(name, number, allowed=lambda n: n == n)) for number in numbers)
+        except FtnnError:  # it quotes only the number
+            raise FtnnError(message) from None
         if not low < high:
             raise FtnnError(f"{name}: {key!r} has ({low:g}, {high:g}); expected low < high")
         checked[key] = (low, high)
