@@ -282,7 +282,7 @@ class Estimator(BaseEstimator):
             scaling = "; or standardise=True" if self.scaler_ is None else ""
             problem = f"{history.failed}. Try {history.advice}{scaling}. "
             problem += "Predictions use the last finite parameters."
-        elif history.converged is False and is_new:
+        elif history.converged is False and is_new and not self.early_stopping:
             count = self.n_iter_
             errors = "" if history.covariance is None else ", and standard errors cannot be trusted"
             problem = (
