@@ -134,6 +134,16 @@ def test_new_product_units_are_alive_for_inputs_of_unit_variance(formula: str):
     assert net.is_untouched
 
 
+@pytest.mark.parametrize(("inputs", "outputs"), [(784, 128), (2, 5000)])
+def test_units_of_large_layers_start_near_one_and_differ(inputs: int, outputs: int):
+    torch.manual_seed(0)
+    net = Transfer(inputs, outputs, "1 + p*tanh(q*x + r)", reduce="product", dtype=FLOAT64)
+    x = torch.randn(200, inputs, dtype=FLOAT64)
+    assert ((factors_of(net, x).mean(0) - 1).abs() > 0.5).double().mean() < 0.01
+    assert 0.1 < float(net(x).std(0).median().detach()) < 3
+    assert len({tuple(unit) for unit in net.matrix("q")[:, :2].tolist()}) == outputs
+
+
 def test_given_ranges_of_factors_are_kept_but_not_those_of_the_catalogue():
     torch.manual_seed(0)
     net = Transfer(8, 20, ftnn.Function("a + b*x", init={"b": (0.5, 0.6)}), reduce="product", dtype=FLOAT64)

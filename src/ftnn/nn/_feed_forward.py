@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from ftnn.kernels import Backend, connection_values, transfer
 from ftnn.nn._connections import AnyFunction, Connections
 from ftnn.nn._inputs import check_input, typical
 from ftnn.nn._precision import precision
-from ftnn.nn._reduce import Reduce, check_reduce, near_one, product, typical_inputs
+from ftnn.nn._reduce import Reduce, check_reduce, near_one, near_one_alike, product, typical_inputs
 
 
 class FeedForward(Connections):
@@ -40,7 +40,7 @@ class FeedForward(Connections):
         """
         super().reset_parameters(generator)
         if self.reduce == "product" and not self._first.is_meta and not self.function.has_memory:
-            self._move_near_one(typical_inputs(self.in_features, self._first.device), self.kinds)
+            self._move_near_one(typical_inputs(self._first.device), self.kinds, near_one_alike)
 
     @torch.no_grad()
     def _draw(self, generator: torch.Generator | None) -> None:
@@ -92,7 +92,7 @@ class FeedForward(Connections):
         """`calibrate`, for the layer's own kinds or the same with other ranges."""
         seed = self._draw_for(x, kinds, generator, layers)
         if self.reduce == "product":
-            self._move_near_one(x, kinds)
+            self._move_near_one(self._inputs_of_connections(x), kinds, near_one)
             return
         deviation = float(self(x).double().var(0, correction=0).mean().sqrt())
         if not 0 < deviation < float("inf"):
@@ -106,14 +106,14 @@ class FeedForward(Connections):
             self.bias.copy_(-self(x).double().mean(0))
             self._drawn = self._fingerprint()
 
-    def _move_near_one(self, x: Tensor, kinds: Sequence[Function]) -> None:
-        """Move parameters, except those with given ranges, until factors are near 1 for (samples, in)."""
+    def _move_near_one(self, x: Tensor, kinds: Sequence[Function], move: Callable[..., None]) -> None:
+        """Move parameters, except those with given ranges, until factors are near 1 for these inputs."""
         kept = {name for kind in kinds if name_of(kind) is None for name in kind.init}
         free = {name: self.theta[name] for name in self.theta if name not in kept}
         others = {name: self.theta[name] for name in self.theta if name in kept}
         others |= {name: self.constants[name] for name in self.constants}
         count = max(1, self._first.numel() // self.out_features)
-        near_one(self.function, self._inputs_of_connections(x), free, others, count)
+        move(self.function, x, free, others, count)
         self._drawn = self._fingerprint()
 
     def _inputs_of_connections(self, x: Tensor) -> Tensor:

@@ -26,6 +26,8 @@ SHARES = (1.0, 0.5, 0.2, 0.05)
 """Where the first attempt fails, parameters start anew from these shares of the sizes that were drawn."""
 PRIME = 7919
 """The distance of the connections whose parameters are tried elsewhere, so that they differ."""
+DIFFERENT = 2000
+"""The most connections with inputs alike that are fitted. In larger layers, the others start like these."""
 MARGIN = 1.0
 """How far beyond the inputs factors stay finite if they were, relative to the range of the inputs."""
 
@@ -79,10 +81,27 @@ def product(factors: Tensor, bias: Tensor | None) -> Tensor:
     return out if bias is None else out + bias
 
 
-def typical_inputs(in_features: int, device: torch.device) -> Tensor:
-    """Inputs of unit variance, (samples, in): quantiles of the normal distribution."""
-    quantiles = torch.special.ndtri((torch.arange(50, dtype=torch.float64, device=device) + 0.5) / 50)
-    return quantiles[:, None].expand(-1, in_features)
+def typical_inputs(device: torch.device) -> Tensor:
+    """Inputs of unit variance, (samples,): quantiles of the normal distribution."""
+    return torch.special.ndtri((torch.arange(50, dtype=torch.float64, device=device) + 0.5) / 50)
+
+
+def near_one_alike(
+    function: Function, x: Tensor, parameters: dict[str, Tensor], others: dict[str, Tensor], count: int
+) -> None:
+    """`near_one`, for the same inputs everywhere, (samples,)."""
+    shape = next((matrix.shape for matrix in parameters.values()), torch.Size())
+    if len(shape) != 2 or shape.numel() <= DIFFERENT or others:
+        near_one(function, x.view(-1, *[1] * len(shape)), parameters, others, count)
+        return
+    inputs, outputs = shape
+    different = max(DIFFERENT, outputs)  # so that no two units start alike
+    fitted = {name: matrix.detach().flatten()[:different].clone() for name, matrix in parameters.items()}
+    near_one(function, x[:, None], fitted, {}, count)
+    rows, columns = (torch.arange(size, device=x.device) for size in (inputs, outputs))
+    picked = (rows[:, None] * PRIME + columns) % different
+    for name, matrix in parameters.items():
+        matrix.copy_(fitted[name][picked])
 
 
 def near_one(
