@@ -129,11 +129,20 @@ def commands() -> list[tuple[str, str]]:
     return shown
 
 
+def statements() -> list[tuple[str, str]]:
+    """Each command in the table of the paper's statements."""
+    text = (ROOT / "docs" / "paper.md").read_text("utf-8")
+    section = text.partition("\n## Statements, and their commands\n")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    return [("paper.md", command) for row in rows for command in re.findall(r"`(ftnn [^`]+)`", row)]
+
+
 def test_the_documentation_has_commands_to_check():
     assert len(commands()) > 30
+    assert len(statements()) > 15
 
 
-@pytest.mark.parametrize(("page", "line"), commands())
+@pytest.mark.parametrize(("page", "line"), [*commands(), *statements()])
 def test_every_command_in_the_documentation_is_valid(page: str, line: str):
     _, *arguments = shlex.split(line.split(" > ")[0], comments=True)
     command: Any = typer.main.get_command(app)

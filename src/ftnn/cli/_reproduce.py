@@ -65,14 +65,19 @@ _Functions = Annotated[
     ),
 ]
 _Activations = Annotated[
-    str, typer.Option(metavar="NAME,…", help="Any of logistic, relu and tanh, or formulas in x.")
+    str,
+    typer.Option(
+        metavar="NAME,…",
+        help="Any of logistic, relu, tanh and relu20 (a ReLU that ends at 20), or formulas in x.",
+    ),
 ]
 _Seeds = Annotated[str, typer.Option(metavar="0,1,…", help="Seeds.")]
 _Data = Annotated[
     str,
     typer.Option(
         metavar="mnist[:N]",
-        help="mnist:N: the first N training images; mnist: all 60,000. The last 10,000 are for validation.",
+        help="mnist:N: the first N training images; mnist: all 60,000. Up to 50,000, the last 10,000 are for "
+        "validation.",
     ),
 ]
 _Width = Annotated[int, typer.Option(help="Units in each hidden layer.")]

@@ -152,10 +152,10 @@ def report(
         return
     summary = report.summary
     say(f"{out}: {summary.done} of the paper's {summary.cells} cells, {report.rows} stages")
-    if summary.median is not None and summary.share_within is not None:
+    if summary.median is not None and summary.share_inside is not None:
         say(
-            f"median difference {summary.median:.2f}; {summary.share_within:.1f} % within 1.0 point of the "
-            "paper or better"
+            f"median difference {summary.median:.2f}; {summary.share_inside:.1f} % within 1.0 point of the "
+            f"paper, {summary.share_within:.1f} % within 1.0 point or better"
         )
 
 

@@ -12,7 +12,7 @@ from ftnn.errors import DataError, FtnnError
 from ftnn.experiments import Cell, PiCell, Store
 from ftnn.experiments.grid.exchange import export
 from ftnn.experiments.grid.jobs import Outcome
-from ftnn.experiments.grid.registry import KINDS
+from ftnn.experiments.grid.registry import KINDS, TABLES
 from ftnn.experiments.grid.rows import ORIGIN
 from ftnn.experiments.paper import pi
 from ftnn.experiments.paper.conic.cells import conic_cells, run_conic
@@ -103,6 +103,13 @@ class TestCsv:
             "cpu": "some-cpu",
         }
 
+    def test_only_results_of_its_own_kind_are_called_left_out(self, store: Store, tmp_path: Path) -> None:
+        """`OTHER` is no conic boundary, and `custom` has functions of the user on all images too."""
+        task = Cell("p*tan(q*x)", "tanh", 1, 0.0, data="mnist").task()
+        store.record(task, Outcome(task.key, (), None, None, 0.1, {}, 90.0, 90.0, "a" * 64, 1.0), {})
+        left_out = {what: export(store, tmp_path / f"{what}.csv", what)[1] for what in TABLES}
+        assert left_out == {"mnist": 1, "custom": 1, "other": 0, "direct": 0, "pi": 0, "conic": 0}
+
     def test_a_failed_cell_has_no_accuracies_in_csv(self, store: Store, tmp_path: Path) -> None:
         export(store, tmp_path / "m.csv", "mnist")
         row = read(tmp_path / "m.csv")[0]
@@ -143,7 +150,7 @@ class TestCsv:
             assert other.rows() == []
 
     def test_csv_of_pi_has_a_line_for_each_curve(self, store: Store, tmp_path: Path) -> None:
-        assert export(store, tmp_path / "p.csv", "pi") == (1, 1)
+        assert export(store, tmp_path / "p.csv", "pi") == (1, 0)
         (line,) = read(tmp_path / "p.csv")
         assert tuple(line) == (*pi.COLUMNS, *ORIGIN)
         right = line.pop("right").split(" ")

@@ -64,6 +64,8 @@ def test_an_empty_store_shows_only_the_papers_numbers(store: Store):
     assert "| F03 | Logistic | 0 | 97.98 | · | | 98.04 | · | | | | |" in text
     assert "## Seeds" not in text
     assert "| all | 0 of 180 | 0 |" in text
+    assert under(text, "Where the paper failed").startswith("\nNone of the 20 cells")
+    assert "|" not in under(text, "Where the paper failed")
 
 
 def test_cells_that_are_far_off_list_their_other_runs(store: Store):

@@ -146,6 +146,18 @@ def test_the_summary_does_not_count_a_failed_cell_as_within(store: Store):
     ]
 
 
+def test_where_the_paper_has_no_rate_a_cell_has_failed_only_after_all_six(store: Store):
+    def failures() -> tuple[int, int, int]:
+        one = collect(store).summary.depths[0]
+        return one.done, one.ours_failed, one.both_failed
+
+    for gamma in (0, -1, -2, -3, -4):
+        stored.cell(store, "F11", "relu", 1, gamma, ft=None, failed="the loss was not finite")
+    assert failures() == (0, 0, 0)
+    stored.cell(store, "F11", "relu", 1, -5, ft=None, failed="the loss was not finite")
+    assert failures() == (1, 1, 1)
+
+
 def test_the_histogram_counts_every_difference_once():
     counts = dict(histogram([0.0, 0.24, 0.25, -0.01, -0.25, -0.26, 99.0, -99.0, 3.0, -3.0]))
     assert counts[0.0] == 2

@@ -6,13 +6,14 @@ import csv
 import io
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ftnn import _atomic
 from ftnn.errors import DataError, FtnnError
 from ftnn.experiments.grid import parquet
-from ftnn.experiments.grid.registry import TABLES, Line, Reader, reason_of
+from ftnn.experiments.grid.registry import TABLES, Epochs, Line, Reader, reason_of
 from ftnn.experiments.grid.rows import ORIGIN, Addition, Damaged, origin
 from ftnn.experiments.grid.store import Store
 
@@ -35,7 +36,8 @@ def export(
     - `parameters`: whether a Parquet file contains the trained parameters too.
     - `on_damage`: called for each damaged row. It is left out, or written without its damaged part.
 
-    Returns the number of rows, and the number of stages left out because their settings are not the paper's.
+    Returns the number of rows, and the number of stages left out because their settings are not the paper's:
+    those of the same kind as the table's that no table of such settings has.
     """
     if path.suffix not in (".csv", ".parquet"):
         raise FtnnError(f"{path} must end in .csv or .parquet")
@@ -48,6 +50,10 @@ def export(
             on_damage(row)
         return good
 
+    @cache
+    def epochs() -> Epochs:
+        return intact(store.all_epochs())
+
     rows = intact(store.survey())
     left_out = 0
     if path.suffix == ".parquet":
@@ -55,12 +61,16 @@ def export(
         count = len(rows)
     else:
         chosen = TABLES[table]
-        found = list(chosen.lines(rows, lambda: intact(store.all_epochs())))
+        found = list(chosen.lines(rows, epochs))
         lines = [(*values, *origin(row)) for row, values in found]
         content, count = _csv((*chosen.columns, *ORIGIN), lines), len(lines)
         if chosen.paper_settings_only:
-            written = {row.key for row, _ in found}
-            left_out = sum(not row.task.matches_paper and row.key not in written for row in rows)
+            alike = [
+                each for each in TABLES.values() if each.kind == chosen.kind and each.paper_settings_only
+            ]
+            written = {row.key for each in alike for row, _ in each.lines(rows, epochs)}
+            others = (row for row in rows if row.task.kind == chosen.kind and row.key not in written)
+            left_out = sum(not row.task.matches_paper for row in others)
     _atomic.write_or_explain(path, content, FtnnError)
     return count, left_out
 

@@ -48,6 +48,8 @@ class Table:
     """
 
     name: str
+    kind: str
+    """The kind of stage that has a line."""
     columns: tuple[str, ...]
     lines: Callable[[Iterable[Row], Callable[[], Epochs]], Iterator[tuple[Row, Sequence[Any]]]]
     """Makes its lines, each with its row, from a store's rows and a function that loads all epochs."""

@@ -262,4 +262,4 @@ def _passes(accuracies: Sequence[float | None]) -> str:
     return text
 
 
-register(PiTask, tables=[Table("pi", COLUMNS, _lines, _read, older={OLDER: _read_older})])
+register(PiTask, tables=[Table("pi", PiTask.kind, COLUMNS, _lines, _read, older={OLDER: _read_older})])

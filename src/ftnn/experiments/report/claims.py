@@ -91,7 +91,7 @@ def _deeper(entries: Sequence[Entry], shallow: int, deep: int, claimed: tuple[in
 
     theirs = count(lambda entry: entry.paper.ft_accuracy)
     ours = count(lambda entry: entry.run.ft if entry.run and entry.has_trained else None)
-    done = all(entry.run is not None for entry in entries if entry.layers in (shallow, deep))
+    done = all(entry.is_done for entry in entries if entry.layers in (shallow, deep))
     equal = f", {claimed[2]} equal" if claimed[2] else ""
     return Claim(
         f"{layers_of(deep)} against {shallow}: {claimed[0]} models better, {claimed[1]} worse{equal}",

@@ -98,6 +98,11 @@ class Entry:
         return self.run is not None and self.run.failed is None
 
     @property
+    def is_done(self) -> bool:
+        """Whether the outcome is known: where the paper has no γ, more runs could still train."""
+        return self.run is not None and (self.paper.gamma is not None or self.has_trained or self.is_complete)
+
+    @property
     def gamma(self) -> float | None:
         return self.shown.gamma if self.shown else self.paper.gamma
 

@@ -45,6 +45,7 @@ class Depth:
     layers: int
     cells: int
     done: int
+    """A cell that has failed so far, and for which the paper has no γ, is done if it was run at all six."""
     paper_failed: int
     """Of all cells."""
     ours_failed: int
@@ -130,9 +131,9 @@ def summarise(entries: Sequence[Entry]) -> Summary:
 
 
 def _depth(layers: int, entries: Sequence[Entry]) -> Depth:
-    ours = [entry.run is not None and not entry.has_trained for entry in entries]
+    ours = [entry.is_done and not entry.has_trained for entry in entries]
     paper = [entry.paper.ft_accuracy is None for entry in entries]
-    done = [entry.run is not None for entry in entries]
+    done = [entry.is_done for entry in entries]
     return Depth(
         layers=layers,
         cells=len(entries),

@@ -138,4 +138,4 @@ def _read(lines: Iterable[Line]) -> Iterator[tuple[str, Addition]]:
         yield line.place, (row, None, None)
 
 
-TABLE = Table("conic", COLUMNS, _lines, _read)
+TABLE = Table("conic", ConicTask.kind, COLUMNS, _lines, _read)

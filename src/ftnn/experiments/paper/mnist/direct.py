@@ -185,4 +185,4 @@ def _read(lines: Iterable[Line]) -> Iterator[tuple[str, Addition]]:
         yield line.place, (row, None, None)
 
 
-TABLE = Table("direct", COLUMNS, _lines, _read)
+TABLE = Table("direct", Direct.kind, COLUMNS, _lines, _read)

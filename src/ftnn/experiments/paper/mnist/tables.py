@@ -105,10 +105,11 @@ def _row(line: Line) -> Row:
 
 
 TABLES = (
-    Table("mnist", COLUMNS, partial(_lines, "mnist"), _read, older={_RESULTS: _read}),
-    Table("custom", COLUMNS, partial(_lines, "custom"), _read),
+    Table("mnist", FineTuning.kind, COLUMNS, partial(_lines, "mnist"), _read, older={_RESULTS: _read}),
+    Table("custom", FineTuning.kind, COLUMNS, partial(_lines, "custom"), _read),
     Table(
         "other",
+        FineTuning.kind,
         OTHER_COLUMNS,
         partial(_lines, "other"),
         _read,
