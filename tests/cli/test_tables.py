@@ -239,11 +239,21 @@ def test_the_test_rows_can_be_chosen(prices: Path, tmp_path: Path) -> None:
     assert counts("--test-size", 30) == (470, 30)
     other = write(tmp_path / "other.csv", flats(40, seed=3))
     assert counts("--test", other) == (500, 40)
-    for value in (0, -1, 1.5, 500):
+    for value in (0, -1, 1.5, 500, "inf", "nan"):
         message = refused("--data", prices, "--target", "price", *REGRESSION, "--test-size", value)
         assert "--test-size" in message or "at least 501" in message
     more = ("--test", other, "--test-size", 0.5)
     assert "choose one" in refused("--data", prices, "--target", "price", *REGRESSION, *more)
+
+
+def test_a_label_that_only_the_test_file_has_is_found_there(tmp_path: Path) -> None:
+    training, other = tmp_path / "training.csv", tmp_path / "other.csv"
+    training.write_text("a,y\n" + "1.5,no\n2.5,yes\n" * 20)
+    other.write_text("a,y\n1.5,no\n1.7,perhaps\n")
+    message = refused("--data", training, "--target", "y", "--test", other)
+    assert "other.csv: column 'y', row 2 has the label 'perhaps'" in message
+    assert "training.csv" not in message
+    assert message.endswith("spell it as in the training data, or leave the row out")
 
 
 def test_scaling_and_encoding_ignore_the_test_file(prices: Path, tmp_path: Path) -> None:
@@ -365,3 +375,4 @@ def test_mnist_with_a_number_means_the_first_training_images_and_all_test_images
     assert "mean the same" in refused("--data", "mnist:20", "--samples", 20)
     for wrong in ("mnist:", "mnist:x", "mnist:0", "mnist:99"):
         assert "expected" in refused("--data", wrong)
+    assert "unknown data 'mnist:0'" in refused("--data", "mnist:0")
