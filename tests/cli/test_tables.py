@@ -323,6 +323,20 @@ def test_separators_and_decimal_signs_can_be_given(tmp_path: Path) -> None:
     assert "one character" in refused("--data", path, "--target", "y", "--separator", "ab")
 
 
+def test_points_and_commas_are_not_both_decimal_signs(tmp_path: Path) -> None:
+    """Where commas are decimal signs, points separate thousands."""
+    path = tmp_path / "t.csv"
+    rows = [f"{20 + n},5;{n % 3 + 2},5;{300 + 7 * n}.000;24.12" for n in range(40)]
+    path.write_text("area;rooms;price;day\n" + "\n".join(rows))
+    message = refused("--data", path, "--target", "price")
+    assert "column 'area', row 1 has '20,5', but column 'price', row 1 has '300.000'" in message
+    assert message.endswith("use --decimal , or --decimal . to say which is the decimal sign")
+    message = refused("--data", path, "--target", "price", "--decimal", ",", "--drop", "day")
+    assert "column 'price', row 1 has '300.000', but the decimal sign is a comma (--decimal)" in message
+    options = TableOptions("area", drop=("price",), decimal=",", categorical=("day",))
+    assert training_data(str(path), options).preparation.input_names == ("rooms", "day = 24.12")
+
+
 def test_a_separator_inside_of_texts_does_not_mislead(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a;b, with, many, commas;y\n1;x, y;0.5\n2;z;1.5\n3;z;2.5\n")
