@@ -138,7 +138,7 @@ def test_columns_are_encoded_by_the_training_rows(tmp_path: Path) -> None:
     data = training_data(str(path), options)
     preparation = data.preparation
     assert preparation.input_names == (
-        "size", "size is missing", "colour = ", "colour = blue", "colour = red"
+        "size", "size is missing", "colour is missing", "colour = blue", "colour = red"
     )  # fmt: skip
     assert preparation.inputs is not None
     raw = np.array([[1, 0, 0, 0, 1], [2, 0, 1, 0, 0], [3, 1, 0, 1, 0], [4, 0, 0, 0, 1], [6, 0, 0, 0, 1]])
