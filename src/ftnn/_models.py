@@ -30,10 +30,12 @@ def save(model: Any, path: str | os.PathLike[str], notes: Mapping[str, Any] | No
     from ftnn.estimators._files import described
 
     if not isinstance(model, Estimator):
-        steps = " its last step, and rebuild the others when you load it;" if hasattr(model, "steps") else ""
+        ways = "use joblib or pickle, whose files are code"
+        if hasattr(model, "steps"):
+            ways = f"save its last step, and rebuild the others when you load it; or {ways}"
         raise ModelFileError(
             f"a {type(model).__name__} cannot be saved: expected a layer, a network, an nn.Sequential, an "
-            f"FTNNClassifier or an FTNNRegressor;{steps} or use joblib or pickle, whose files are code"
+            f"FTNNClassifier or an FTNNRegressor; {ways}"
         )
     network, description = described(model)
     _files.save(network, path, {**(notes or {}), **description})

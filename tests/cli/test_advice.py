@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,22 @@ def test_equal_inputs_are_named(tmp_path: Path) -> None:
     path = table(tmp_path, np.random.default_rng(0).normal(size=60), np.ones(60))
     done = run("train", "--data", path, "--target", "y", *LM)
     assert "other inputs: these are the same for all samples" in done.stdout
+
+
+def test_a_regression_that_fails_at_once_has_no_accuracy(tmp_path: Path) -> None:
+    done = run("train", "--data", straight(tmp_path), "--target", "y", "--learning-rate", "1e12")
+    assert "the loss was not finite in training, epoch 1" in done.stdout
+    assert "test RMSE" in done.stdout
+    assert "accuracy" not in done.stdout
+
+
+def test_a_very_negative_r2_has_few_digits(tmp_path: Path) -> None:
+    """R² has no lower limit; all of its digits would widen the table."""
+    far = table(tmp_path, [1e6, 1e6 + 1], [0, 1], "far.csv")
+    quick = ("--width", "4", "--epochs", "2", "--out", tmp_path / "m")
+    done = run("train", "--data", straight(tmp_path), "--target", "y", "--test", far, *quick)
+    assert re.search(r"test R² +-\d,\d{3},\d{3},\d{3},\d{3}$", done.stdout, re.MULTILINE)
+    assert re.search(r"R² -[\d,]+$", run("predict", tmp_path / "m", far).stderr, re.MULTILINE)
 
 
 def test_a_constant_target_is_refused(tmp_path: Path) -> None:

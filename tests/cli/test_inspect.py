@@ -1,12 +1,14 @@
 """`ftnn inspect`, from files to text, JSON, plots and pruned models."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from sympy.parsing.sympy_parser import parse_expr
 from torch import nn
 from typer.testing import CliRunner, Result
 
@@ -109,6 +111,30 @@ def test_formulas_are_printed_as_sympy_or_latex(folder: Path):
     assert lines[5] == f"y0 = {sympy(net, digits=4)[0]}"
     assert r"\frac" in run(folder, "--latex").stdout
     assert len(document(folder, "--sympy")["outputs"]) == 2
+
+
+def test_formulas_give_the_predictions_for_outliers_and_large_offsets(tmp_path: Path):
+    """Numbers that differ only after ten digits, an input beyond the limit, and a missing category."""
+    path, out = tmp_path / "t.csv", tmp_path / "out"
+    rows = [f"{1700000000 + 40 * n},{n % 7},{['red', ''][n % 2]},{1e9 + n / 4}" for n in range(60)]
+    path.write_text("time,x,colour,y\n" + "\n".join(rows))
+    command = ("train", "--data", path, "--target", "y", "--width", 2, "--epochs", 3, "--out", out)
+    assert CliRunner().invoke(app, list(map(str, command))).exit_code == 0
+    path.write_text("time,x,colour\n1700000777,1e6,\n")
+    done = CliRunner().invoke(app, ["predict", str(out), str(path)])
+    formulas = document(out, "--sympy", "--digits", 15)
+    inputs: dict[str, float] = {}
+    named = {"time": 1700000777, "x": 1e6, "colour is missing": 1, "colour = red": 0}
+    for n, (name, value) in enumerate(named.items()):
+        found = re.fullmatch(rf"\({name} - (\S+)\)/(\S+), limited to ±5", formulas["inputs"][n])
+        assert found is not None, formulas["inputs"]
+        mean, scale = map(float, found.groups())
+        inputs[f"x{n}"] = min(5.0, max(-5.0, (value - mean) / scale))
+    output = float(parse_expr(formulas["outputs"][0]).subs(inputs))
+    found = re.fullmatch(r"(\S+) \+ (\S+)\*y0", formulas["predictions"][0])
+    assert found is not None
+    mean, scale = map(float, found.groups())
+    assert mean + scale * output == pytest.approx(float(done.stdout), rel=0, abs=1e-4)
 
 
 @pytest.mark.slow

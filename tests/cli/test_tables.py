@@ -138,7 +138,7 @@ def test_columns_are_encoded_by_the_training_rows(tmp_path: Path) -> None:
     data = training_data(str(path), options)
     preparation = data.preparation
     assert preparation.input_names == (
-        "size", "size is missing", "colour = ", "colour = blue", "colour = red"
+        "size", "size is missing", "colour is missing", "colour = blue", "colour = red"
     )  # fmt: skip
     assert preparation.inputs is not None
     raw = np.array([[1, 0, 0, 0, 1], [2, 0, 1, 0, 0], [3, 1, 0, 1, 0], [4, 0, 0, 0, 1], [6, 0, 0, 0, 1]])
@@ -239,11 +239,21 @@ def test_the_test_rows_can_be_chosen(prices: Path, tmp_path: Path) -> None:
     assert counts("--test-size", 30) == (470, 30)
     other = write(tmp_path / "other.csv", flats(40, seed=3))
     assert counts("--test", other) == (500, 40)
-    for value in (0, -1, 1.5, 500):
+    for value in (0, -1, 1.5, 500, "inf", "nan"):
         message = refused("--data", prices, "--target", "price", *REGRESSION, "--test-size", value)
         assert "--test-size" in message or "at least 501" in message
     more = ("--test", other, "--test-size", 0.5)
     assert "choose one" in refused("--data", prices, "--target", "price", *REGRESSION, *more)
+
+
+def test_a_label_that_only_the_test_file_has_is_found_there(tmp_path: Path) -> None:
+    training, other = tmp_path / "training.csv", tmp_path / "other.csv"
+    training.write_text("a,y\n" + "1.5,no\n2.5,yes\n" * 20)
+    other.write_text("a,y\n1.5,no\n1.7,perhaps\n")
+    message = refused("--data", training, "--target", "y", "--test", other)
+    assert "other.csv: column 'y', row 2 has the label 'perhaps'" in message
+    assert "training.csv" not in message
+    assert message.endswith("spell it as in the training data, or leave the row out")
 
 
 def test_scaling_and_encoding_ignore_the_test_file(prices: Path, tmp_path: Path) -> None:
@@ -313,6 +323,20 @@ def test_separators_and_decimal_signs_can_be_given(tmp_path: Path) -> None:
     assert "one character" in refused("--data", path, "--target", "y", "--separator", "ab")
 
 
+def test_points_and_commas_are_not_both_decimal_signs(tmp_path: Path) -> None:
+    """Where commas are decimal signs, points separate thousands."""
+    path = tmp_path / "t.csv"
+    rows = [f"{20 + n},5;{n % 3 + 2},5;{300 + 7 * n}.000;24.12" for n in range(40)]
+    path.write_text("area;rooms;price;day\n" + "\n".join(rows))
+    message = refused("--data", path, "--target", "price")
+    assert "column 'area', row 1 has '20,5', but column 'price', row 1 has '300.000'" in message
+    assert message.endswith("use --decimal , or --decimal . to say which is the decimal sign")
+    message = refused("--data", path, "--target", "price", "--decimal", ",", "--drop", "day")
+    assert "column 'price', row 1 has '300.000', but the decimal sign is a comma (--decimal)" in message
+    options = TableOptions("area", drop=("price",), decimal=",", categorical=("day",))
+    assert training_data(str(path), options).preparation.input_names == ("rooms", "day = 24.12")
+
+
 def test_a_separator_inside_of_texts_does_not_mislead(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a;b, with, many, commas;y\n1;x, y;0.5\n2;z;1.5\n3;z;2.5\n")
@@ -365,3 +389,4 @@ def test_mnist_with_a_number_means_the_first_training_images_and_all_test_images
     assert "mean the same" in refused("--data", "mnist:20", "--samples", 20)
     for wrong in ("mnist:", "mnist:x", "mnist:0", "mnist:99"):
         assert "expected" in refused("--data", wrong)
+    assert "unknown data 'mnist:0'" in refused("--data", "mnist:0")

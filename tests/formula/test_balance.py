@@ -187,10 +187,12 @@ def test_given_ranges_decide_what_inputs_are_expected(bounds: tuple[float, float
 
 def test_a_function_that_is_never_finite_for_its_inputs_is_refused():
     with pytest.raises(
-        FormulaError, match=r"keep the function finite for inputs from -2 to 2; .* or give ranges"
+        FormulaError,
+        match=r"keep the function finite for inputs from -2 to 2; .* or give ranges, "
+        "as in FORMULA where p in",
     ):
         balanced(Function("p*log(q*x)"), 10, Inputs.of(np.linspace(-2, 2, 99)))
-    with pytest.raises(FormulaError, match=r"-0.5 and q in \[0.5, 2\]; .* or give other ranges with init="):
+    with pytest.raises(FormulaError, match=r"-0.5 and q in \[0.5, 2\]; .* or give other ranges, as in FORM"):
         balanced(Function("p*log(q*x)", init={"q": (0.5, 2)}), 10, NEGATIVE)
     assert initial_ranges(Function("p*log(x - x)")) == {"p": (-0.1, 0.1)}
 

@@ -247,6 +247,7 @@ def test_every_suggestion_is_a_formula_of_the_function_that_torch_or_numpy_has()
         **{name: getattr(torch.nn.functional, name) for name in ("silu", "softsign", "tanhshrink")},
         "logsigmoid": torch.nn.functional.logsigmoid,
         "leakyrelu": torch.nn.functional.leaky_relu,
+        "selu": torch.nn.functional.selu,
         **{name: getattr(torch, name) for name in ("arccosh", "arcsinh", "arctanh")},
         **{name: getattr(torch, name) for name in ("erfc", "exp2", "expm1", "sigmoid", "square", "sgn")},
     }.items():
@@ -255,10 +256,14 @@ def test_every_suggestion_is_a_formula_of_the_function_that_torch_or_numpy_has()
 
 
 def test_a_formula_of_several_inputs_is_told_that_a_connection_sees_one():
-    for text, inputs in (("p*x0*x1", "x0 and x1"), ("p*x_1", "x_1"), ("x1*p + x2*q + x3", "x1, x2 and x3")):
+    for text, inputs in (
+        ("p*x0*x1", "x0 and x1 would be trainable parameters"),
+        ("p*x_1", "x_1 would be a trainable parameter"),
+        ("x1*p + x2*q + x3", "x1, x2 and x3 would be trainable parameters"),
+    ):
         with pytest.raises(FormulaError, match="a connection sees one input, x") as caught:
             Function(text)
-        assert f"; {inputs} would be trainable parameters" in caught.value.message
+        assert f"; {inputs}. Write" in caught.value.message
         assert 'or multiplies them with reduce="product" (ftnn.nn.Transfer)' in caught.value.message
     with pytest.raises(FormulaError, match="does not use x, the connection's input"):
         Function("p*q")

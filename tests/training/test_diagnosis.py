@@ -1,5 +1,6 @@
 """After a failed fit, the advice names the real cause."""
 
+import math
 import re
 from typing import Any
 
@@ -115,6 +116,23 @@ def test_otherwise_it_is_the_learning_rate():
         failed("p*x where p in [0, 0]", gamma=-30).advice
         == "a larger gamma: -29, or the function's grounded()"
     )
+
+
+def test_a_loss_that_starts_above_the_trivial_one_has_not_grown():
+    """A network starts by guessing, which is far worse than predicting the shares of a rare class."""
+    rare = (np.arange(len(X)) % 40 == 0).astype(np.int64)
+    for seed in range(3):
+        history = fit(Network(3, [200], 2, "F16"), X, rare, learning_rate=1e-12, epochs=2, seed=seed)
+        assert history.epochs[0].loss == pytest.approx(math.log(2), rel=0.2)
+        assert history.advice == "a larger learning_rate: 3e-12"
+
+
+def test_a_single_sample_of_a_single_class_is_judged_in_good_english():
+    zeros = np.zeros(len(X), np.int64)
+    history = fit(Network(3, [4], 2, "F03"), X, zeros, test=(X[:1], [1]), gamma=-30, epochs=(3, 1), seed=0)
+    assert history.failed is not None
+    assert "the final accuracy, 0.00 % of 1 sample, is no better than 0.00 %" in history.failed
+    assert "is no better than 0, that of predicting the share of each class" in history.failed
 
 
 def test_a_list_of_connections_is_diagnosed_like_a_matrix():

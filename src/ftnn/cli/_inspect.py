@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -131,8 +132,9 @@ def _inputs(preparation: Preparation) -> list[str] | None:
         return None
     if scaling is None:
         return list(names)
+    limited = "" if scaling.limit is None else f", limited to ±{scaling.limit:g}"
     return [
-        f"({name} - {mean:.6g})/{scale:.6g}" if mean >= 0 else f"({name} + {-mean:.6g})/{scale:.6g}"
+        f"({name} {'-' if mean >= 0 else '+'} {_offset(abs(mean), scale)})/{scale:.6g}{limited}"
         for name, mean, scale in zip(names, scaling.mean, scaling.scale, strict=True)
     ]
 
@@ -143,9 +145,15 @@ def _targets(preparation: Preparation) -> list[str] | None:
     if scaling is None:
         return None
     return [
-        f"{mean:.6g} + {scale:.6g}*y{n}"
+        f"{_offset(mean, scale)} + {scale:.6g}*y{n}"
         for n, (mean, scale) in enumerate(zip(scaling.mean, scaling.scale, strict=True))
     ]
+
+
+def _offset(mean: float, scale: float) -> str:
+    """A mean with six digits, or more if the numbers differ only in later ones."""
+    size = abs(mean) / scale
+    return f"{mean:.{6 + max(0, math.ceil(math.log10(size)) if size else 0)}g}"
 
 
 def _plot(net: nn.Module, file: Path, x: np.ndarray[Any, Any] | None, features: Sequence[str] | None) -> None:

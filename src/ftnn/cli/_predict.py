@@ -11,7 +11,7 @@ import typer
 
 from ftnn.cli._app import Json, app
 from ftnn.cli._model_files import csv_format, model_file
-from ftnn.cli._screen import NO_R2, amount, say, show_json
+from ftnn.cli._screen import NO_R2, amount, r_squared, say, show_json
 from ftnn.cli._table_options import Decimal, Separator
 from ftnn.errors import ModelFileError
 
@@ -99,7 +99,8 @@ def predict(
     if accuracy is not None:
         say(f"accuracy {accuracy:.2f} %", to_stderr=True)
     if rmse is not None:
-        say(f"RMSE {amount(rmse)}" + (f"; {NO_R2}" if r2 is None else f", R² {r2:.4f}"), to_stderr=True)
+        r2_text = f"; {NO_R2}" if r2 is None else f", R² {r_squared(r2)}"
+        say(f"RMSE {amount(rmse)}{r2_text}", to_stderr=True)
 
 
 def _preparation(net: nn.Module, notes: dict[str, Any], path: Path, *, images: bool) -> Preparation:

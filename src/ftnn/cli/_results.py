@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from ftnn.cli._screen import NO_R2, amount, text
+from ftnn.cli._screen import NO_R2, amount, r_squared, text
 
 if TYPE_CHECKING:
+    from ftnn.data._preparation import Task
     from ftnn.data._training_table import TrainingData
     from ftnn.nn import Network
     from ftnn.training import History
@@ -32,6 +33,7 @@ def errors_on_test(net: Network, data: TrainingData) -> tuple[float, float | Non
 
 def result_table(
     history: History,
+    task: Task,
     paper: tuple[float | None, float | None] | None,
     errors: tuple[float, float | None] | None,
     tested_on: str,
@@ -46,10 +48,10 @@ def result_table(
     for column in table.columns[1:]:
         column.justify = "right"
     before = [""] * (len(columns) - 1)
-    if history.epochs and history.epochs[-1].train_accuracy is None:
+    if task == "regression":
         rmse, r2 = errors or (None, None)
         table.add_row("test RMSE", *before, "×" if rmse is None else amount(rmse))
-        table.add_row("test R²", *before, "×" if r2 is None else f"{r2:.4f}")
+        table.add_row("test R²", *before, "×" if r2 is None else r_squared(r2))
         if rmse is not None and r2 is None:
             table.add_row("", *before, NO_R2)
     else:

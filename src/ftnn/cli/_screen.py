@@ -53,6 +53,11 @@ def amount(value: float) -> str:
     return f"{value:,.{max(0, 4 - int(math.log10(abs(value) or 1)))}f}"
 
 
+def r_squared(value: float) -> str:
+    """R² for people; it has no lower limit."""
+    return f"{value:.4f}" if value > -1e4 else amount(value)
+
+
 def show_json(document: dict[str, Any] | list[Any]) -> None:
     content = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     if not content.replace("\n", "").isprintable():

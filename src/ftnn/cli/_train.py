@@ -295,7 +295,7 @@ def train(
     paper = None
     if matches_paper and settings.gamma is not None:
         paper = paper_accuracies(function, activation, layers, settings.gamma)
-    show(result_table(history, paper, errors, prepared.tested_on, seconds, out))
+    show(result_table(history, preparation.task, paper, errors, prepared.tested_on, seconds, out))
 
 
 @contextlib.contextmanager

@@ -56,7 +56,7 @@ def training_data(
         if samples is not None:
             raise DataError(f"--data {name} and --samples {samples} mean the same; choose one")
         number = name.removeprefix(_FIRST)
-        if not (number.isascii() and number.isdecimal() and len(number) < 10):
+        if not (number.isascii() and number.isdecimal() and len(number) < 10 and int(number) > 0):
             raise DataError(f"unknown data {name!r}; expected mnist, or mnist:N with N from 1 to 60000")
         name, samples = "mnist", int(number)
     images = _images(name)
@@ -187,7 +187,8 @@ def _truth(
         return numbers[known], known, notes
     labels = [cell for cell, is_known in zip(column.cells, known, strict=True) if is_known]
     spelled = target_in(replace(column, cells=labels), "classification").astype(str)
-    truth, note = spelled_as_learned(spelled, preparation.classes, where, np.flatnonzero(known))
+    hint = "remove the column to predict without an accuracy"
+    truth, note = spelled_as_learned(spelled, preparation.classes, where, hint, np.flatnonzero(known))
     return truth, known, [*notes, note]
 
 

@@ -142,7 +142,7 @@ class Preparation:
 
 def _names(column: ColumnEncoding, number: int) -> list[str]:
     if isinstance(column, CategoryColumn):
-        return [f"{column.name} = {category}" for category in column.categories]
+        return [f"{column.name} {f'= {text}' if text else 'is missing'}" for text in column.categories]
     name = f"column {number + 1}" if column.name is None else column.name
     return [name, f"{name} is missing"] if column.flag else [name]
 

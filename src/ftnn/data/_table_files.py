@@ -6,7 +6,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,6 +49,8 @@ class Column:
     """As spelled, without surrounding spaces."""
     declared: Literal["label", "number"] | None
     """The type of target that the file declares; None if it must be inferred."""
+    point: int | None = None
+    """The first row with a point in a number, if the decimal sign is a comma."""
 
     def place(self, row: int) -> str:
         """A cell's place for errors; `row` counts from 0."""
@@ -116,16 +118,30 @@ def _separator(file: Any) -> str:
 
 
 def _decimal(path: Path, columns: Iterable[Column], separator: str) -> Literal[".", ","]:
-    """The decimal sign: a comma if numbers with a comma occur, and none with a point."""
+    """The decimal sign: a comma if numbers with a comma occur, and none with a point.
+
+    Raises `DataError` if it could be either.
+    """
+    of_numbers = {column.name for column in columns if all(map(_IN_NUMBERS.fullmatch, column.cells))}
     commas = [
         (column, row)
         for column in columns
         # If commas separate fields, one inside quotes may also be part of a text.
-        if separator != "," or all(map(_IN_NUMBERS.fullmatch, column.cells))
+        if separator != "," or column.name in of_numbers
         for row, cell in enumerate(column.cells)
         if _COMMA.fullmatch(cell) is not None
     ]
-    if not commas or any(_POINT.fullmatch(cell) for column in columns for cell in column.cells):
+    points = [(column, row) for column in columns if (row := _first(_POINT, column)) is not None]
+    if points:
+        in_numbers = [(column, row) for column, row in commas if column.name in of_numbers]
+        if separator == "," or not in_numbers:
+            return "."
+        (column, row), (other, its) = in_numbers[0], points[0]
+        raise DataError(
+            f"{column.place(row)} has {column.cells[row]!r}, but column {other.name!r}, row {its + 1} has "
+            f"{other.cells[its]!r}: use --decimal , or --decimal . to say which is the decimal sign"
+        )
+    if not commas:
         return "."
     if all(_THOUSANDS.fullmatch(column.cells[row]) for column, row in commas):
         column, row = commas[0]
@@ -140,7 +156,12 @@ def _decimal(path: Path, columns: Iterable[Column], separator: str) -> Literal["
 def _with_points(column: Column) -> Column:
     """A column whose decimal commas are points."""
     cells = [cell.replace(",", ".") if _COMMA.fullmatch(cell) else cell for cell in column.cells]
-    return Column(column.path, column.name, cells, column.declared)
+    return replace(column, cells=cells, point=_first(_POINT, column))
+
+
+def _first(pattern: re.Pattern[str], column: Column) -> int | None:
+    """The first row with such a cell."""
+    return next((row for row, cell in enumerate(column.cells) if pattern.fullmatch(cell)), None)
 
 
 def _read_parquet(path: Path) -> list[Column]:

@@ -131,6 +131,11 @@ def is_gap(cell: str) -> bool:
 def numbers_in(column: Column, hint: str, *, gaps: bool = False) -> Array:
     """A column as numbers that fit float32; errors end with `hint`. With `gaps`, NaN for missing values."""
     cells = column.cells
+    if (row := column.point) is not None:
+        raise DataError(
+            f"{column.place(row)} has {_quoted(cells[row])}, but the decimal sign is a comma (--decimal); "
+            f"{hint}"
+        )
     if column.declared == "label" and {*cells} <= {*_FLAGS}:
         cells = [_FLAGS[cell] for cell in cells]
     if gaps:

@@ -79,13 +79,14 @@ def table_for_training(path: Path, options: TableOptions, seed: int, samples: in
     encodings = tuple(encoding for encoding, _ in found)
     notes = [note for _, some in found for note in some]
     raw = matrix(encodings, columns)
-    test_raw, test_target = raw[test], y[test]
+    test_path, test_raw, test_target = path, raw[test], y[test]
     if options.test is not None:
-        tested = read_columns(Path(options.test), options.format)
-        require_columns(Path(options.test), tested, [target, *names])
+        test_path = Path(options.test)
+        tested = read_columns(test_path, options.format)
+        require_columns(test_path, tested, [target, *names])
         test_raw, test_target = matrix(encodings, tested), target_in(tested[target], task)
         notes += filter(None, (unknown(encoding, tested[str(encoding.name)]) for encoding in encodings))
-    preparation, y, test_y, more = _scaled_targets(path, target, y, train, test_target)
+    preparation, y, test_y, more = _scaled_targets(path, target, y, train, test_target, test_path)
     preparation = replace(preparation, target=target, id=options.id, columns=encodings)
     preparation = _with_scaled_inputs(preparation, path, raw[train])
     return TrainingData(
@@ -124,7 +125,7 @@ def _split(path: Path, rows: int, options: TableOptions, seed: int) -> tuple[Arr
             raise DataError(f"--test-size {options.test_size:g} is not needed with --test: choose one")
         return order, order[:0], f"all rows of {options.test}"
     size = HELD_OUT if options.test_size is None else options.test_size
-    if not (0 < size < 1 or (size >= 1 and size == int(size))):
+    if not (0 < size < 1 or (size >= 1 and size % 1 == 0)):
         raise DataError(f"--test-size {size:g}: expected a share of the rows, such as 0.2, or their number")
     count = max(1, round(size * rows)) if size < 1 else int(size)
     if count >= rows:
@@ -136,7 +137,7 @@ def _split(path: Path, rows: int, options: TableOptions, seed: int) -> tuple[Arr
 
 
 def _scaled_targets(
-    path: Path, target: str, y: Array, train: Array, test_y: Array
+    path: Path, target: str, y: Array, train: Array, test_y: Array, test_path: Path
 ) -> tuple[Preparation, Array, Array, list[str]]:
     """Targets as networks see them: standardised numbers, or the numbers of classes."""
     if y.dtype.kind == "f":
@@ -160,7 +161,8 @@ def _scaled_targets(
             f"{listed(classes, 3)}: too many to learn from so few examples of each"
             + ("; use --task regression to predict a number" if all(map(is_number, classes)) else "")
         )
-    spelled, note = spelled_as_learned(test_y.astype(str), classes, f"{path}: column {target!r}")
+    where = f"{test_path}: column {target!r}"
+    spelled, note = spelled_as_learned(test_y.astype(str), classes, where, "leave the row out")
     number_of = {name: number for number, name in enumerate(classes)}
     test_numbers = np.array([number_of[label] for label in spelled.tolist()], np.int64)
     return Preparation("classification", classes), numbers, test_numbers, [] if note is None else [note]
@@ -193,11 +195,11 @@ def limited(name: str, samples: int | None, available: int) -> int:
 
 
 def spelled_as_learned(
-    labels: Array, classes: Sequence[str], where: str, rows: Array | None = None
+    labels: Array, classes: Sequence[str], where: str, otherwise: str, rows: Array | None = None
 ) -> tuple[Array, str | None]:
     """Labels in the spelling of the training data, and a note about those that were spelled differently.
 
-    `rows` are their numbers in the table, from 0; None: all of them.
+    `rows` are their numbers in the table, from 0; None: all of them. Errors end with what to do `otherwise`.
     """
     read_as = {name: name for name in classes}
     numbers = range(1, len(labels) + 1) if rows is None else (rows + 1).tolist()
@@ -208,7 +210,7 @@ def spelled_as_learned(
                 what = f"could be {listed(same)}" if same else f"is not one of {listed(classes)}"
                 raise DataError(
                     f"{where}, row {row} has the label {label!r}, which {what}; spell it as in the training "
-                    "data, or remove the column to predict without an accuracy"
+                    f"data, or {otherwise}"
                 )
             read_as[label] = same[0]
     other = [f"{label!r} was read as the class {name!r}" for label, name in read_as.items() if label != name]

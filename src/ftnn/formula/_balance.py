@@ -242,10 +242,11 @@ class _Rule(Trials):
             name, at = self._steep
             what, why = "its slopes", f" (the slope by {name} is not at x = {at:.3g})"
         remedy = "other ranges" if given else "ranges"
+        example = f"FORMULA where {self.function.parameters[0]} in [0.5, 2]"
         return error_in(
             self.function.formula,
             f"found no initial ranges that keep {what} finite {where}{why}; "
-            f"change the formula or the inputs, or give {remedy} with init=",
+            f"change the formula or the inputs, or give {remedy}, as in {example}",
         )
 
     def scaled(self, trial: Trial) -> Balance:

@@ -44,6 +44,7 @@ ELSEWHERE = {
     "rectifier": "rect(a)",
     "relu6": "min(relu(a), 6)",
     "rsqrt": "1/sqrt(a)",
+    "selu": "1.0507009873554805*where(a > 0, a, 1.6732632423543772*(exp(a) - 1))",
     "sgn": "sign(a)",
     "sigmoid": "logistic(a)",
     "silu": "a*logistic(a)",

@@ -48,6 +48,10 @@ class Function:
         init: Mapping[str, Sequence[float]] | None = None,
         constants: Mapping[str, Iterable[float]] | None = None,
     ):
+        mappings: dict[str, Any] = {"init": init, "constants": constants}
+        for name, given in mappings.items():
+            if given is not None and not isinstance(given, Mapping):
+                raise error_in(formula, f"{name} must be a dictionary by name, not {given!r:.60}")
         text, ranges = split_ranges(formula)
         for name in ranges:
             if name in (init or {}):
@@ -268,12 +272,13 @@ def _without_input(formula: str, parameters: tuple[str, ...]) -> FormulaError:
         if parameters == (formula.strip(),) and parameters[0] in catalogue:
             message += f'; if you mean the function of that name: ftnn.catalogue["{parameters[0]}"]'
         return error_in(formula, message)
-    several = f"{', '.join(inputs[:-1])} and {inputs[-1]}" if len(inputs) > 1 else inputs[0]
+    what = f"{inputs[0]} would be a trainable parameter"
+    if len(inputs) > 1:
+        what = f"{', '.join(inputs[:-1])} and {inputs[-1]} would be trainable parameters"
     return error_in(
         formula,
-        f"a connection sees one input, x; {several} would be trainable parameters. Write the formula of one "
-        "connection: every input gets its own, and a unit sums them, or multiplies them with "
-        'reduce="product" (ftnn.nn.Transfer)',
+        f"a connection sees one input, x; {what}. Write the formula of one connection: every input gets its "
+        'own, and a unit sums them, or multiplies them with reduce="product" (ftnn.nn.Transfer)',
         inputs[0],
     )
 

@@ -354,9 +354,9 @@ class Run:
         found = nothing_learned(self.problem, last, self.at_chance)
         if found is None:
             return
-        reason, trivial = found
+        reason, start = found
         # If the rate is too small, the loss stays the same; if it is too large, the loss grows at least once.
-        has_grown = max(epoch.loss for epoch in epochs) >= 1.05 * trivial
+        has_grown = max(epoch.loss for epoch in epochs) >= 1.05 * start
         direction = "smaller" if has_grown else "larger"
         raise FailedError(reason, advice(self.settings, direction, normalised=self.form is not None))
 

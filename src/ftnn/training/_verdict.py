@@ -18,6 +18,8 @@ SIGNIFICANT = 9.0
 """A share of this, divided by the number of samples, is more than chance: about three standard deviations."""
 DEVIATIONS = 2.0
 """By how many standard deviations an accuracy has to beat the trivial one."""
+DRAWN = 1.2
+"""Classifiers start with small random outputs: their loss is at most about this times that of guessing."""
 CONSTANT = 0.01
 """Of the loss of predicting 0: what is left of it once constant targets are learned."""
 
@@ -25,7 +27,7 @@ CONSTANT = 0.01
 def nothing_learned(
     problem: Problem, last: Epoch, at_chance: float | None = None
 ) -> tuple[str, float] | None:
-    """Why a run that ends with this epoch has learned nothing, and the trivial loss; None if it has.
+    """Why a run that ends with this epoch has learned nothing, and the loss before training; None if it has.
 
     **Arguments:**
 
@@ -52,26 +54,30 @@ def _of_classes(problem: Problem, last: Epoch, at_chance: float | None) -> tuple
     accuracy = last.train_accuracy if last.test_accuracy is None else last.test_accuracy
     if accuracy is None:
         return None
+    mean_weight = 1.0 if problem.weights is None else float(problem.weights.mean())
+    guessing = mean_weight * math.log(max(problem.outputs, 2))
+    start = DRAWN * guessing
     if at_chance is not None:
         reason = f"the final accuracy, {accuracy:.2f} %, is no better than chance"
-        return (reason, math.log(max(problem.outputs, 2))) if accuracy <= at_chance else None
+        return (reason, start) if accuracy <= at_chance else None
     rule, samples = "always predicting the most frequent class", len(problem.y)
     if problem.batches is None:
         share, trivial = most_frequent(problem)
     else:  # their classes are unknown
         rule, samples = "guessing", samples * (count_of(problem.batches) or 1)
-        share, trivial = 1 / problem.outputs, math.log(problem.outputs)
+        share, trivial = 1 / problem.outputs, guessing
     measured = samples if problem.test_y is None or last.test_accuracy is None else len(problem.test_y)
     noise = DEVIATIONS * math.sqrt(share * (1 - share) / measured)
     learned = last.loss <= (1 - _margin(samples)) * trivial or accuracy > 100 * (share + noise)
     if learned or accuracy == 100:
         return None
+    of_samples = f"{measured:,} sample{'s'[: measured != 1]}"
     return (
-        f"the final accuracy, {accuracy:.2f} % of {measured:,} samples, is {_better(accuracy > 100 * share)} "
+        f"the final accuracy, {accuracy:.2f} % of {of_samples}, is {_better(accuracy > 100 * share)} "
         f"than {100 * share:.2f} %, that of {rule}, and the loss, {last.loss:.4g}, is "
         f"{_better(last.loss < trivial)} than {trivial:.4g}, that of predicting "
         + ("the share of each class" if problem.batches is None else "all classes alike")
-    ), trivial
+    ), start
 
 
 def _margin(samples: int) -> float:
@@ -97,7 +103,7 @@ def most_frequent(problem: Problem) -> tuple[float, float]:
     counts = np.bincount(problem.y, problem.weights, minlength=problem.outputs)
     shares = counts[counts > 0] / max(counts.sum(), 1e-300)
     mean_weight = 1.0 if problem.weights is None else float(problem.weights.mean())
-    return share, mean_weight * float(-(shares * np.log(shares)).sum())
+    return share, mean_weight * float((shares * np.log(1 / shares)).sum())
 
 
 def loss_of_the_mean(problem: Problem) -> float:
