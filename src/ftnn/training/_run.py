@@ -56,6 +56,10 @@ _NAMES: dict[StageName, str] = {
 }
 
 
+MEASURED = 2000
+"""The most samples that show whether a network has learned anything."""
+
+
 class FailedError(Exception):
     """Training failed; carries the reason, advice and, if they are not the training data, the samples."""
 
@@ -351,7 +355,7 @@ class Run:
                 f"test data similar to the training data, or {advice(self.settings, 'smaller')}",
                 self.problem.test_x,
             )
-        found = nothing_learned(self.problem, last, self.at_chance)
+        found = nothing_learned(self.problem, self._as_measured(last), self.at_chance)
         if found is None:
             return
         reason, start = found
@@ -359,6 +363,23 @@ class Run:
         has_grown = max(epoch.loss for epoch in epochs) >= 1.05 * start
         direction = "smaller" if has_grown else "larger"
         raise FailedError(reason, advice(self.settings, direction, normalised=self.form is not None))
+
+    def _as_measured(self, last: Epoch) -> Epoch:
+        """The last epoch with the loss and accuracy of the network that normalised training ended in.
+
+        While sums are normalised over mini-batches, a loss says little about it if running statistics have not
+        settled: after a few steps on data of a large scale, it can be far worse.
+        """
+        problem = self.problem
+        if self.form is None or problem.batches is not None or problem.weights is not None:
+            return last
+        some = slice(None, None, -(-len(problem.x) // MEASURED))
+        parameter = next(self.net.parameters())
+        x = torch.from_numpy(problem.x[some]).to(parameter.device, parameter.dtype)
+        with torch.no_grad(), evaluating(self.net):
+            outputs = self.net(x).cpu().numpy()
+        accuracy, loss = measure(outputs, problem.y[some], problem.loss)
+        return replace(last, loss=loss, train_accuracy=accuracy)
 
     def _cause(self, failure: FailedError) -> str | None:
         """What to change first, if the functions or the data are the cause."""
