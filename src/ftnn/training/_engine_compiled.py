@@ -58,7 +58,7 @@ class CompiledEngine:
         }
 
     def _step_count(self) -> Snapshot:
-        is_used = bool(self._network.rule.states or self._counts)
+        is_used = self._network.rule.depends_on_past or bool(self._counts)
         return {"step": np.array([self._network.step])} if is_used else {}
 
     def snapshot(self) -> Snapshot:
