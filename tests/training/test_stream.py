@@ -140,3 +140,18 @@ def test_an_iterable_that_ends_early_is_refused():
     data = Once()
     with pytest.raises(FtnnError, match="no mini-batches in epoch 1"):
         fit(network(), data, epochs=1)
+
+
+def test_a_length_that_is_too_small_does_not_take_a_schedule_beyond_its_end():
+    class Short(list[Any]):
+        def __len__(self) -> int:
+            return 3
+
+    seen: list[float] = []
+
+    def falling(done: float) -> float:
+        seen.append(done)
+        return 1 - done
+
+    fit(network(), Short(batches()), epochs=2, schedule=falling)
+    assert max(seen) == 1
