@@ -111,6 +111,17 @@ def test_errors_quote_the_argument_and_say_what_was_expected(arguments: dict[str
         refusal(**arguments).match(message)
 
 
+@pytest.mark.parametrize(
+    "settings", [{"gamma": None}, {"gamma": -2}, {"solver": "joint"}, {"solver": "lm", "gamma": None}]
+)
+def test_a_network_without_trainable_parameters_is_refused(settings: dict[str, Any]):
+    net = network().requires_grad_(False)
+    before = digest(net)
+    with pytest.raises(FtnnError, match="all parameters are frozen, so there is nothing to train"):
+        fit(net, X, Y, **settings)
+    assert digest(net) == before
+
+
 def test_a_bfloat16_network_is_refused():
     with pytest.raises(DTypeError, match=r"the network is torch\.bfloat16"):
         fit(network(dtype=torch.bfloat16), X, Y)
