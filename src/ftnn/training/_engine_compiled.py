@@ -24,7 +24,7 @@ class CompiledEngine:
             [layer.shape for layer in self._layers],
             problem.formula,
             problem.dtype,
-            settings.batch_size or 1,
+            min(settings.batch_size or 1, len(problem.x)),  # more would only take memory
             settings.rule,
             settings.largest_norm,
         )

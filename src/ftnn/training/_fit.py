@@ -222,7 +222,8 @@ def make_run(
     elif settings.calibrate:
         calibrate_hidden(net, problem.x, settings.seed)
     settings = settings.completed(lambda: defaults_for(net))
-    name = choose(engine, net if form is None else form.module, optimizer, settings.batch_size)
+    size = min(settings.batch_size or 1, len(problem.x))
+    name = choose(engine, net if form is None else form.module, optimizer, size)
     return Run(net, problem, settings, name, optimizer, keeper, callbacks, form, at_chance)
 
 
