@@ -1,6 +1,7 @@
 """After a failed fit, the advice names the real cause."""
 
 import re
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,13 @@ def test_the_scale_of_the_data_is_named(x: Any, y: Any, what: str):
     assert history.advice is not None
     assert history.advice.startswith(f"standardised {what}: their root mean square is 1e+0")
     assert history.advice.endswith("; or a smaller gamma: 1")
+
+
+def test_the_learning_rate_of_a_torch_optimizer_is_the_optimizers_own():
+    history = failed("F03", gamma=None, epochs=1, optimizer=partial(torch.optim.SGD, lr=1e-9))
+    assert history.failed is not None
+    assert history.advice is not None
+    assert history.advice.endswith("learning rate of the optimizer")
 
 
 def test_otherwise_it_is_the_learning_rate():
