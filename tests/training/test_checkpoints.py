@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ftnn.nn import Network
-from ftnn.training import CheckpointError, Epoch, digest
+from ftnn.training import CheckpointError, Epoch, Rule, digest
 from tests.training.problems import blobs, fit, network
 
 
@@ -81,6 +81,27 @@ class TestCheckpoints:
             fit(first, x, y, checkpoint=tmp_path / "c", callbacks=[stop], **settings)
         fit(second, x, y, checkpoint=tmp_path / "c", **settings)
         assert digest(second) == digest(whole)
+
+    @pytest.mark.parametrize("engine", ["compiled", "torch"])
+    def test_the_number_of_the_step_is_resumed_even_if_the_rule_has_no_states(
+        self, tmp_path: Path, engine: Any
+    ) -> None:
+        x, y = blobs()
+        settings: dict[str, Any] = {"epochs": 4, "solver": "joint", "optimizer": Rule("p - rate*g/step")}
+        whole, resumed = network("F12", (4,)), network("F12", (4,))
+        fit(whole, x, y, engine=engine, **settings)
+
+        def stop(epoch: Epoch, net: Network) -> None:
+            if epoch.epoch == 3:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            fit(
+                network("F12", (4,)), x, y, engine=engine, checkpoint=tmp_path / "c", callbacks=[stop],
+                **settings,
+            )  # fmt: skip
+        fit(resumed, x, y, engine=engine, checkpoint=tmp_path / "c", **settings)
+        assert digest(resumed) == digest(whole)
 
     def test_ctrl_c_saves_the_last_complete_epoch(self, tmp_path: Path) -> None:
         x, y = blobs()

@@ -2,6 +2,7 @@
 
 import math
 import re
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ftnn.training import Epoch, History, fit
 from ftnn.training._advice import as_options
 from ftnn.training._diagnosis import cause_in, scale_of
 from ftnn.training._problem import make_problem
-from ftnn.training._verdict import most_frequent, nothing_learned
+from ftnn.training._verdict import DRAWN, most_frequent, nothing_learned
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(80, 3))
@@ -108,6 +109,13 @@ def test_the_scale_of_the_data_is_named(x: Any, y: Any, what: str):
     assert history.advice is not None
     assert history.advice.startswith(f"standardised {what}: their root mean square is 1e+0")
     assert history.advice.endswith("; or a smaller gamma: 1")
+
+
+def test_the_learning_rate_of_a_torch_optimizer_is_the_optimizers_own():
+    history = failed("F03", gamma=None, epochs=1, optimizer=partial(torch.optim.SGD, lr=1e-9))
+    assert history.failed is not None
+    assert history.advice is not None
+    assert history.advice.endswith("learning rate of the optimizer")
 
 
 def test_otherwise_it_is_the_learning_rate():
@@ -205,6 +213,17 @@ class TestNothingLearned:
         assert history.failed is not None
         assert "the final accuracy, 75.00 % of 40 samples, is no better than 75.00 %" in history.failed
 
+    def test_a_normalised_run_is_judged_by_the_network_it_ends_in(self):
+        rng = np.random.default_rng(0)
+        x = 1e6 * rng.random((200, 3))
+        model = ftnn.FTNNRegressor(standardise=False, epochs=5, random_state=0)
+        with pytest.warns(ConvergenceWarning, match="always predicting the targets' mean"):
+            model.fit(x, x[:, 0])
+        assert (
+            model.history_.loss < 0.499
+        )  # less than 0.5, of mini-batches, normalised by their own means and variances
+        assert model.score(x, x[:, 0]) < -0.1  # with running statistics that have not settled
+
     def test_always_predicting_the_most_frequent_class_is_learning_nothing(self):
         y = (np.arange(400) % 20 == 0).astype(int)  # 5 %
         x = 1e-9 * RANDOM.normal(size=(400, 3))
@@ -254,7 +273,7 @@ class TestNothingLearned:
         epoch = Epoch("ft", 0, 1, 0.1, 2.0, accuracy, None, None, 0.0)
         assert nothing_learned(problem, epoch) is None
         reason = f"the final accuracy, {accuracy:.2f} %, is no better than chance"
-        expected = None if accuracy > 20 else (reason, pytest.approx(np.log(10)))
+        expected = None if accuracy > 20 else (reason, pytest.approx(DRAWN * np.log(10)))
         assert nothing_learned(problem, epoch, AT_CHANCE) == expected
 
     def test_accuracies_count_samples_and_losses_follow_the_weights(self):

@@ -286,6 +286,15 @@ def test_initialise_draws_each_layer_from_its_own_stream() -> None:
     assert digest(again) == digest(small)
 
 
+@pytest.mark.parametrize("settings", [{"gamma": None}, {"gamma": None, "normalise": False}, {"gamma": -2}])
+def test_mini_batches_larger_than_the_data_hold_all_samples(settings: dict[str, Any]) -> None:
+    x, y = blobs(samples=40)
+    nets = network(), network()
+    for net, size in zip(nets, (40, 10**12), strict=True):
+        assert fit(net, x, y, epochs=(2, 2), batch_size=size, **settings).engine == "compiled"
+    assert digest(nets[0]) == digest(nets[1])
+
+
 def test_fewer_samples_than_a_batch_can_be_trained_on() -> None:
     x, y = blobs(samples=3)
     assert fit(network(), x, y, epochs=(1, 1)).epochs[0].loss > 0

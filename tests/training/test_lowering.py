@@ -160,6 +160,7 @@ def test_an_unusable_activation_is_refused(activation: object, message: str):
         ("hinge", "unknown loss 'hinge'; expected one of softmax, squared"),
         ("(y - z)**2", "a formula in y and t; 'z' is unknown"),
         ("t**2", "does not depend on the output y"),
+        ("t", "does not depend on the output y"),
         (3, "expected a loss"),
     ],
 )

@@ -51,6 +51,13 @@ def test_a_row_predicts_the_class_of_its_largest_output_if_all_are_finite(row: l
 
 
 @pytest.mark.parametrize("engine", ["compiled", "torch"])
+def test_a_rate_too_large_for_float32_fails_the_run_without_a_warning(engine: Any):
+    x, y = blobs(samples=40)
+    net = network(dtype=torch.float32)
+    assert fit(net, x, y, gamma=None, learning_rate=1e300, epochs=1, engine=engine).failed is not None
+
+
+@pytest.mark.parametrize("engine", ["compiled", "torch"])
 def test_both_engines_count_samples_without_a_class_as_wrong(engine: str):
     """If a wrong class is at -inf, the loss is finite, so the batch counts, but the sample is not correct."""
     x, y = np.ones((8, 5)), np.array([0, 1] * 4)

@@ -95,6 +95,9 @@ def test_settings_that_must_be_real_numbers_refuse_other_values(name: str, value
         ({"net": None}, "got None"),
         ({"net": network().to("meta")}, "meta device"),
         ({"optimizer": 5}, "optimizer=5 is unknown; expected one of sgd, momentum"),
+        ({"optimizer": optim.Adam, "gamma": None, "learning_rate": 0.1}, "learning_rate=0.1 has no effect"),
+        ({"optimizer": optim.Adam, "weight_decay": 0.1}, "weight_decay=0.1 has no effect on a torch opt"),
+        ({"optimizer": optim.SGD, "momentum": 0.9}, r"momentum=0.9 .*; set it where the optimizer is made"),
         ({"optimizer": lambda p: None}, "it returned None"),
         ({"optimizer": lambda p: 1 / 0}, "failed to make an optimizer: division by zero"),
         ({"optimizer": partial(optim.Adam, lr=-1)}, "failed to make an optimizer: Invalid learning rate"),
@@ -109,6 +112,17 @@ def test_errors_quote_the_argument_and_say_what_was_expected(arguments: dict[str
             fit(x=X, y=Y, **arguments)
     else:
         refusal(**arguments).match(message)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"gamma": None}, {"gamma": -2}, {"solver": "joint"}, {"solver": "lm", "gamma": None}]
+)
+def test_a_network_without_trainable_parameters_is_refused(settings: dict[str, Any]):
+    net = network().requires_grad_(False)
+    before = digest(net)
+    with pytest.raises(FtnnError, match="all parameters are frozen, so there is nothing to train"):
+        fit(net, X, Y, **settings)
+    assert digest(net) == before
 
 
 def test_a_bfloat16_network_is_refused():

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from ftnn.errors import FtnnError
-from ftnn.training import fit
+from ftnn.training import digest, fit
 from tests.training.problems import blobs, network
 
 X, Y = blobs(samples=150)
@@ -98,6 +98,60 @@ def test_unusable_mini_batches_and_settings_are_refused(data: Any, settings: dic
         fit(network(), data, epochs=1, **settings)
 
 
-def test_an_iterator_is_refused_as_it_lasts_only_one_epoch():
-    with pytest.raises(FtnnError, match="no mini-batches in epoch 1; an iterator can be used only once"):
-        fit(network(), iter(batches()[:1]), epochs=2, schedule="constant")
+@pytest.mark.parametrize("count", [0, 1, 5])
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_an_iterator_is_refused_before_it_loses_its_first_mini_batch(count: int, epochs: int):
+    for iterator in (iter(batches()[:count]), (batch for batch in batches()[:count])):
+        with pytest.raises(FtnnError, match="is an iterator, which can be used only once; pass a DataLoader"):
+            fit(network(), iterator, epochs=epochs, schedule="constant")
+        assert len(list(iterator)) == count
+
+
+class Restarting:
+    """A loader that is its own iterator, and starts again each time."""
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        self.rest = batches()
+        return self
+
+    def __next__(self) -> tuple[Any, Any]:
+        if not self.rest:
+            raise StopIteration
+        return self.rest.pop(0)
+
+    def __len__(self) -> int:
+        return len(batches())
+
+
+def test_a_loader_that_is_its_own_iterator_may_start_again_for_each_epoch():
+    nets = network(), network()
+    for net, data in zip(nets, (Restarting(), batches()), strict=True):
+        fit(net, data, epochs=2)
+    assert digest(nets[0]) == digest(nets[1])
+
+
+def test_an_iterable_that_ends_early_is_refused():
+    class Once(Restarting):
+        rest = batches()[:1]
+
+        def __iter__(self) -> Iterator[tuple[Any, Any]]:
+            return self
+
+    data = Once()
+    with pytest.raises(FtnnError, match="no mini-batches in epoch 1"):
+        fit(network(), data, epochs=1)
+
+
+def test_a_length_that_is_too_small_does_not_take_a_schedule_beyond_its_end():
+    class Short(list[Any]):
+        def __len__(self) -> int:
+            return 3
+
+    seen: list[float] = []
+
+    def falling(done: float) -> float:
+        seen.append(done)
+        return 1 - done
+
+    fit(network(), Short(batches()), epochs=2, schedule=falling)
+    assert max(seen) == 1

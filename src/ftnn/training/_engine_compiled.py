@@ -24,7 +24,7 @@ class CompiledEngine:
             [layer.shape for layer in self._layers],
             problem.formula,
             problem.dtype,
-            settings.batch_size or 1,
+            min(settings.batch_size or 1, len(problem.x)),  # more would only take memory
             settings.rule,
             settings.largest_norm,
         )
@@ -58,7 +58,7 @@ class CompiledEngine:
         }
 
     def _step_count(self) -> Snapshot:
-        is_used = bool(self._network.rule.states or self._counts)
+        is_used = self._network.rule.depends_on_past or bool(self._counts)
         return {"step": np.array([self._network.step])} if is_used else {}
 
     def snapshot(self) -> Snapshot:

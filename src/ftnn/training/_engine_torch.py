@@ -163,7 +163,8 @@ class TorchEngine:
         return arrays | self._step_count()
 
     def _step_count(self) -> Snapshot:
-        return {"step": np.array([self._count])} if self._optimizer is None and self._rule.states else {}
+        is_used = self._optimizer is None and self._rule.depends_on_past
+        return {"step": np.array([self._count])} if is_used else {}
 
     @torch.no_grad()
     def restore(self, snapshot: Snapshot) -> None:

@@ -158,6 +158,12 @@ def fit(
         fine_tuning_shift=fine_tuning_shift,
         threshold=threshold,
     )
+    for name in ("learning_rate", "weight_decay", "momentum"):
+        if make_optimizer is not None and getattr(settings, name):
+            raise FtnnError(
+                f"{name}={quoted(getattr(settings, name))} has no effect on a torch optimizer; set it where "
+                "the optimizer is made, such as optimizer=functools.partial(torch.optim.Adam, lr=0.01)"
+            )
     batches = None
     if y is None:
         batches, (first_x, y) = x, first_batch(x)
@@ -222,7 +228,8 @@ def make_run(
     elif settings.calibrate:
         calibrate_hidden(net, problem.x, settings.seed)
     settings = settings.completed(lambda: defaults_for(net))
-    name = choose(engine, net if form is None else form.module, optimizer, settings.batch_size)
+    size = min(settings.batch_size or 1, len(problem.x))
+    name = choose(engine, net if form is None else form.module, optimizer, size)
     return Run(net, problem, settings, name, optimizer, keeper, callbacks, form, at_chance)
 
 

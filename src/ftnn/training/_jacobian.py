@@ -213,8 +213,6 @@ class VectorForm:
         if any(is_parametrized(module) for module in net.modules()):
             raise FtnnError('solver="lm" cannot train parametrised modules; use solver="lbfgs"')
         self.trained = {name: p for name, p in every.items() if p.requires_grad}
-        if not self.trained:
-            raise FtnnError("all parameters are frozen, so there is nothing to train")
         self._frozen = {name: p.detach().cpu().double() for name, p in every.items() if not p.requires_grad}
         self.sizes = [p.numel() for p in self.trained.values()]
         self.size = sum(self.sizes)

@@ -91,7 +91,7 @@ def loss_for(loss: str | None, *, classes: bool) -> str:
 def _read(loss: str) -> LossFormula:
     if loss == SOFTMAX:
         return LossFormula(loss)
-    if loss not in FORMULAS and loss.isidentifier():
+    if loss not in FORMULAS and loss not in (OUTPUT, TARGET) and loss.isidentifier():
         raise FtnnError(
             f"unknown loss {loss!r}; expected one of {', '.join(NAMES)}, or a formula in y and t such as "
             "'log(cosh(y - t))'"

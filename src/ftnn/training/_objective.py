@@ -204,8 +204,6 @@ class NetworkSlopes:
     def __init__(self, net: nn.Module, problem: Problem):
         self._net = copy.deepcopy(net).eval()
         self._parameters = [p for p in self._net.parameters() if p.requires_grad]
-        if not self._parameters:
-            raise FtnnError("all parameters are frozen, so there is nothing to train")
         self._problem = problem
         self._x = torch.from_numpy(problem.x).double()
         y = torch.from_numpy(problem.y)

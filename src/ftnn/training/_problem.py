@@ -114,6 +114,8 @@ def problem_for(net: Any, kinds: tuple[type[nn.Module], ...], x: Any, y: Any, **
     layers = [part for part in net.modules() if isinstance(getattr(part, "in_features", None), int)]
     if weight is None or not layers:
         raise FtnnError(f"{type(net).__name__} has no layers to train")
+    if not any(p.requires_grad for p in net.parameters()):
+        raise FtnnError("all parameters are frozen, so there is nothing to train")
     if weight.is_meta:
         raise FtnnError("the network is on the meta device, so it has no parameters to train")
     if weight.dtype not in (torch.float16, torch.float32, torch.float64):

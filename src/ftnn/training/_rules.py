@@ -113,6 +113,11 @@ class CompiledRule:
     states: tuple[str, ...]
     formulas: tuple[Expr, ...]
 
+    @property
+    def depends_on_past(self) -> bool:
+        """Whether a step depends on earlier ones, through states or their number."""
+        return bool(self.states) or any(STEP in formula.names for formula in self.formulas)
+
     @cached_property
     def _scalar_parts(self) -> tuple[Expr, ...]:
         """The largest parts that depend only on the rate and the step number."""

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -308,7 +308,7 @@ class Run:
             layer = f", hidden layer {stage.layer}" if stage.layer else ""
             raise FailedError(
                 f"{quantity} was not finite in {_NAMES[stage.name]}{layer}, epoch {epoch}",
-                advice(self.settings, "smaller"),
+                self._advice("smaller"),
             )
         accuracy = 100 * right / count if problem.is_classification else None
         loss = float(np.concatenate(losses).mean())
@@ -352,7 +352,7 @@ class Run:
             raise FailedError(
                 f"the final test loss is {last.test_loss}: the network's outputs are not finite on the test "
                 "data",
-                f"test data similar to the training data, or {advice(self.settings, 'smaller')}",
+                f"test data similar to the training data, or {self._advice('smaller')}",
                 self.problem.test_x,
             )
         found = nothing_learned(self.problem, self._as_measured(last), self.at_chance)
@@ -361,8 +361,12 @@ class Run:
         reason, start = found
         # If the rate is too small, the loss stays the same; if it is too large, the loss grows at least once.
         has_grown = max(epoch.loss for epoch in epochs) >= 1.05 * start
-        direction = "smaller" if has_grown else "larger"
-        raise FailedError(reason, advice(self.settings, direction, normalised=self.form is not None))
+        raise FailedError(reason, self._advice("smaller" if has_grown else "larger"))
+
+    def _advice(self, direction: Literal["smaller", "larger"]) -> str:
+        if self.optimizer is not None:  # the settings only scale its rate
+            return f"a {direction} learning rate of the optimizer"
+        return advice(self.settings, direction, normalised=self.form is not None)
 
     def _as_measured(self, last: Epoch) -> Epoch:
         """The last epoch with the loss and accuracy of the network that normalised training ended in.

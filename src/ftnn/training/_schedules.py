@@ -62,9 +62,10 @@ def check_schedule(name: str, value: Any) -> Any:
 def factors(schedule: Schedule, first: int, count: int, total: int) -> Array:
     """The shares of the learning rate for `count` steps of `total`, from step `first` on, (count,).
 
-    The first of all steps uses the schedule's value at 0, the last its value at 1.
+    The first of all steps uses the schedule's value at 0, the last its value at 1. So do steps beyond it: an
+    iterable may have more mini-batches than its length says.
     """
-    done = np.arange(first, first + count) / max(total - 1, 1)
+    done = np.minimum(np.arange(first, first + count) / max(total - 1, 1), 1.0)
     if isinstance(schedule, str):
         return _NAMED[schedule](done)
     return np.array([_share(schedule, float(progress)) for progress in done])

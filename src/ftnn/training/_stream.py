@@ -20,6 +20,11 @@ def first_batch(batches: Any) -> tuple[Any, Any]:
     """The first mini-batch, which shows the sizes."""
     if not isinstance(batches, Iterable):
         raise DataError(f"without y, x must be an iterable of mini-batches (x, y); got {quoted(batches)}")
+    if isinstance(batches, Iterator) and count_of(batches) is None:  # the first mini-batch would be lost
+        raise DataError(
+            f"x={quoted(batches)} is an iterator, which can be used only once; pass a DataLoader or a list "
+            "of mini-batches"
+        )
     for batch in batches:
         return _pair(batch)
     raise DataError("the iterable has no mini-batches")

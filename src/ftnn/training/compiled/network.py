@@ -97,7 +97,9 @@ class CompiledNetwork(TrainingStep):
         table = self._scalar_table[:count]
         table[:, updates.FACTOR] = 1 / batch
         table[:, updates.CLIP] = np.inf if clip is None else clip
-        table[:, updates.FIRST :] = self.rule.scalars(rates, np.arange(self.step + 1, self.step + count + 1))
+        scalars = self.rule.scalars(rates, np.arange(self.step + 1, self.step + count + 1))
+        with np.errstate(over="ignore"):  # too large for float32: the run fails and says so
+            table[:, updates.FIRST :] = scalars
         self._order[: len(rows)] = rows
         self._progress[:] = steps.Progress(step=-1, right=0, stop=0)
         calls.run(times)
