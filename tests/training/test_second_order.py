@@ -297,6 +297,9 @@ def test_more_epochs_continue_from_the_checkpoint(solver: Any, tmp_path: Path):
     [
         ({"batch_size": 4}, "batch_size=4 has no meaning for solver='lm'"),
         ({"optimizer": "adam"}, "optimizer='adam' has no meaning"),
+        ({"optimizer": torch.optim.Adam}, "optimizer=.*Adam.* has no meaning"),
+        ({"gamma": 0}, "gamma=0 has no meaning"),
+        ({"weight_decay": np.ones(2)}, "weight_decay=.* has no meaning"),
         ({"schedule": "cosine"}, "schedule='cosine' has no meaning"),
         ({"learning_rate": 0.1}, "learning_rate=0.1 has no meaning"),
         ({"engine": "torch"}, "engine='torch' has no meaning"),
