@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ftnn.training._lbfgs import Descent, descend
 from ftnn.training._least_squares import Bounds, Search, System, step
 from ftnn.training._objective import check_memory
 from ftnn.training._problem import make_problem
+from ftnn.training._searches import starting_networks
 
 DAMPED = "p*exp(-q*x)*sin(w*x + r)"
 FLOAT64 = torch.float64
@@ -202,6 +204,28 @@ def test_starts_find_what_one_alone_may_miss():
     assert histories[0].loss == pytest.approx(0.5e-4, rel=0.2)
 
 
+def test_starts_vary_what_is_not_frozen():
+    net = damped()
+    layer: Any = net[0]
+    with torch.no_grad():
+        layer.matrix("q").fill_(0.5)
+        layer.matrix("w").fill_(15.0)
+    layer.theta["q"].requires_grad_(False)
+    assert fit(copy.deepcopy(net), X, Y, solver="lm", starts=1).failed is not None
+    assert fit(net, X, Y, solver="lm", starts=16).loss == pytest.approx(0.5e-4, rel=0.2)
+    assert float(layer.matrix("q")) == 0.5
+
+
+def test_what_belongs_to_the_constants_of_a_start_is_drawn_with_them():
+    layer = Transfer(3, 4, ftnn.Mixed(["p*x", "sin(q*x)"]), dtype=FLOAT64)
+    layer.theta["p"].requires_grad_(False)
+    kept, x = copy.deepcopy(layer.state_dict()), RANDOM.normal(size=(50, 3))
+    for start in starting_networks(nn.Sequential(layer), x, 0, 3, calibrate=True):
+        found = start.state_dict()
+        for name in ("theta.p", "constants.kind"):
+            torch.testing.assert_close(found[f"0.{name}"], kept[name], rtol=0, atol=0)
+
+
 def test_results_do_not_depend_on_the_number_of_threads():
     digests: list[str] = []
     before = torch.get_num_threads()
@@ -297,6 +321,9 @@ def test_more_epochs_continue_from_the_checkpoint(solver: Any, tmp_path: Path):
     [
         ({"batch_size": 4}, "batch_size=4 has no meaning for solver='lm'"),
         ({"optimizer": "adam"}, "optimizer='adam' has no meaning"),
+        ({"optimizer": torch.optim.Adam}, "optimizer=.*Adam.* has no meaning"),
+        ({"gamma": 0}, "gamma=0 has no meaning"),
+        ({"weight_decay": np.ones(2)}, "weight_decay=.* has no meaning"),
         ({"schedule": "cosine"}, "schedule='cosine' has no meaning"),
         ({"learning_rate": 0.1}, "learning_rate=0.1 has no meaning"),
         ({"engine": "torch"}, "engine='torch' has no meaning"),

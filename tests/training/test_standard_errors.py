@@ -53,6 +53,30 @@ def test_weighted_standard_errors_are_those_of_curve_fit():
     np.testing.assert_allclose(history.covariance.matrix, covariance, rtol=1e-5)
 
 
+@pytest.mark.parametrize("bounds", [None, {"q": (None, 0)}])
+def test_what_kinds_do_not_use_is_no_parameter(bounds: Any):
+    random = np.random.default_rng(1)
+    x = random.uniform(0.5, 1.5, (4, 2))
+    y = 2 * x[:, :1] * np.exp(-x[:, 1:]) + 0.01 * random.normal(size=(4, 1))
+    kinds = ftnn.Mixed(["p*x", "exp(q*x)"], [[0, 1]])
+    layer = Transfer(2, 1, kinds, bias=False, reduce="product", dtype=torch.float64)
+    history = fit(nn.Sequential(layer), x, y, solver="lm", bounds=bounds)
+
+    def product(x: Any, p: float, q: float) -> Any:
+        return p * x[:, 0] * np.exp(q * x[:, 1])
+
+    _, expected = scipy.optimize.curve_fit(product, x, y[:, 0], (1, -1), ftol=1e-13, xtol=1e-13)
+    assert history.notes == []
+    assert history.covariance is not None
+    assert history.covariance.names[1:3] == ("0.theta.p[1, 0]", "0.theta.q[0, 0]")
+    np.testing.assert_allclose(history.covariance.matrix[np.ix_([0, 3], [0, 3])], expected, rtol=1e-5)
+    assert np.isnan(history.covariance.matrix[1:3]).all()
+    figure = ftnn.inspect.plot(layer, x=(0.5, 1.5), covariance=history.covariance)
+    bands = [band for axes in figure.axes for band in axes.collections]
+    assert len(bands) == 2
+    assert all(np.isfinite(np.asarray(band.get_paths()[0].vertices)).all() for band in bands)
+
+
 def test_standard_errors_need_no_other_pass_over_the_data(monkeypatch: pytest.MonkeyPatch):
     passes: list[torch.Tensor] = []
     at_the_end: list[int] = []

@@ -199,6 +199,13 @@ class Connections(nn.Module):
             return stored.clone()
         return torch.where(self.constants[self._kind_name] == number, stored, torch.nan)
 
+    def uses(self, name: str) -> Tensor:
+        """Whether the kind of each connection has this parameter, in the parameter's own shape, bool."""
+        has = torch.tensor([name in kind.parameters for kind in self.kinds])
+        if self._kind_name is None:
+            return has.expand(self.theta[name].shape)
+        return has[self.constants[self._kind_name].cpu().long()]
+
     def _stored(self, name: str) -> Tensor:
         source = self.theta if name in self.theta else self.constants
         if name not in source:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ftnn.nn._feed_forward import FeedForward
 from ftnn.training._history import Covariance
 from ftnn.training._objective import NetworkObjective
 from ftnn.training._problem import Array, Problem
@@ -41,11 +42,12 @@ def covariance_of(
         return None, [f"no standard errors: they need loss='squared', not {problem.loss!r}"]
     objective = objective or NetworkObjective(net, problem)
     form, theta = objective.form, objective.form.theta()
-    size = form.size
-    used = len(problem.x) if problem.weights is None else int(np.count_nonzero(problem.weights))
-    observations = used * problem.outputs
-    if size > MOST_PARAMETERS:
-        return None, [f"no standard errors: {size:,} parameters are more than {MOST_PARAMETERS:,}"]
+    exists = _exists(net, form.trained)
+    size = int(exists.sum())
+    counted = len(problem.x) if problem.weights is None else int(np.count_nonzero(problem.weights))
+    observations = counted * problem.outputs
+    if form.size > MOST_PARAMETERS:
+        return None, [f"no standard errors: {form.size:,} parameters are more than {MOST_PARAMETERS:,}"]
     if observations <= size:
         lacking = (
             f"no standard errors: {observations} observation{'s'[: observations != 1]} for {size} "
@@ -58,22 +60,23 @@ def covariance_of(
         return None, ["no standard errors: the Jacobian is not finite"]
     names = _entries({name: tuple(p.shape) for name, p in form.trained.items()})
     notes: list[str] = []
-    fixed = np.zeros(size, bool)
+    free = exists
     if bounds:
         box = bounds_of(form.trained, bounds)
-        fixed = ((theta <= box.low) | (theta >= box.high)).numpy()
+        fixed = exists & ((theta <= box.low) | (theta >= box.high)).numpy()
+        free = exists & ~fixed
         if fixed.any():
             notes.append(f"at a bound, so without a standard error: {_some(names, fixed)}")
-    variance = 2 * len(problem.x) * system.loss / (observations - int((~fixed).sum()))
+    variance = 2 * len(problem.x) * system.loss / (observations - int(free.sum()))
     with one_thread_each():
-        products = len(problem.x) * system.matrix.numpy()[~fixed][:, ~fixed]
+        products = len(problem.x) * system.matrix.numpy()[free][:, free]
         own, undetermined = _quick_inverse(products), np.zeros(0, np.int64)
         if own is None:
-            own, undetermined = _inverse(objective.factor(theta).numpy()[:, ~fixed])
-    matrix = np.full((size, size), np.nan)
-    matrix[np.ix_(~fixed, ~fixed)] = variance * own
-    bad = np.zeros(size, bool)
-    bad[np.flatnonzero(~fixed)[undetermined]] = True
+            own, undetermined = _inverse(objective.factor(theta).numpy()[:, free])
+    matrix = np.full((form.size, form.size), np.nan)
+    matrix[np.ix_(free, free)] = variance * own
+    bad = np.zeros(form.size, bool)
+    bad[np.flatnonzero(free)[undetermined]] = True
     matrix[bad, :] = matrix[:, bad] = np.nan
     matrix[bad, bad] = np.inf
     if bad.any():
@@ -91,6 +94,18 @@ def covariance_of(
         )
     shapes = {name: tuple(p.shape) for name, p in form.trained.items()}
     return Covariance(matrix, names, shapes, float(np.sqrt(variance)), tuple(notes)), notes
+
+
+def _exists(net: nn.Module, trained: Mapping[str, Tensor]) -> Array:
+    """Which entries are parameters, (entries,) bool; not those that a connection's kind does not have."""
+    uses = {
+        id(module.theta[name]): module.uses(name)
+        for module in net.modules()
+        if isinstance(module, FeedForward)
+        for name in module.theta
+    }
+    parts = (uses.get(id(p), torch.ones(p.shape, dtype=torch.bool)) for p in trained.values())
+    return torch.cat([part.flatten() for part in parts]).numpy()
 
 
 def _quick_inverse(products: Array) -> Array | None:

@@ -31,7 +31,7 @@ from ftnn.training._progress import Reporter, reporter
 from ftnn.training._rules import Rule
 from ftnn.training._run import Callback, Run
 from ftnn.training._schedules import HALVING, Schedule
-from ftnn.training._settings import SECOND_ORDER, Settings, Solver
+from ftnn.training._settings import SECOND_ORDER, Settings, Solver, without_meaning
 from ftnn.training._start import defaults_for
 from ftnn.training._stream import count_of, first_batch, rows
 
@@ -216,6 +216,8 @@ def make_run(
     """
     keeper = keeper or Checkpoint(None, {})
     if settings.solver in SECOND_ORDER:
+        if optimizer is not None:
+            raise FtnnError(without_meaning("optimizer", optimizer, settings.solver))
         if engine != "auto":
             raise FtnnError(
                 f"engine={quoted(engine)} has no meaning for solver={quoted(settings.solver)}, which "

@@ -57,7 +57,8 @@ class Covariance:
 
     matrix: Array
     """(parameters, parameters), in the order of `names`. A parameter that the data do not determine has an
-    infinite variance, one at a bound NaN."""
+    infinite variance; one at a bound has NaN, as have entries that a connection of a mixed layer does not
+    use."""
     names: tuple[str, ...]
     """Each parameter's name in `state_dict`, with its index: `"0.theta.p[0, 0]"`."""
     shapes: dict[str, tuple[int, ...]]

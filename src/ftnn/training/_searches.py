@@ -192,20 +192,32 @@ def starting_networks(
 
 @torch.no_grad()
 def _draw(net: nn.Module, x: Tensor, seed: int, *, calibrate: bool) -> None:
-    """Draw all layers of which no parameter is frozen, from ranges that suit their inputs."""
+    """Draw all layers, from ranges that suit their inputs; what is frozen keeps its value."""
     modules = list(applied(net))
     depth = sum(isinstance(module, FeedForward) for module in modules)
     for number, module in enumerate(modules):
-        is_free = all(p.requires_grad for p in module.parameters())
-        if isinstance(module, FeedForward) and is_free:
+        are_trained = {p.requires_grad for p in module.parameters()}
+        before = copy.deepcopy(module.state_dict()) if len(are_trained) == 2 else None
+        if isinstance(module, FeedForward) and True in are_trained:
             generator = torch_generator(seed, Purpose.hidden, number)
             if calibrate:
                 module._calibrate(x, free_kinds(module), generator, depth)
             else:
                 module.reset_parameters(generator)
-        elif isinstance(module, nn.Linear) and is_free and "bias" in module.state_dict():
+        elif isinstance(module, nn.Linear) and True in are_trained and "bias" in module.state_dict():
             reset_linear(module, torch_generator(seed, Purpose.output, number))
+        if before is not None:
+            _put_back(module, before)
         x = module.eval()(x)
+
+
+def _put_back(module: nn.Module, before: dict[str, Tensor]) -> None:
+    """Set frozen parameters to what they were; all, if constants were drawn, to which those belong."""
+    trained = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
+    now = module.state_dict()
+    if all(torch.equal(now[name], before[name]) for name in dict(module.named_buffers()) if name in now):
+        before = before | {name: now[name] for name in trained}
+    module.load_state_dict(before)
 
 
 # --- bounds ---

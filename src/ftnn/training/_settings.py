@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -120,6 +120,14 @@ _BY_SOLVER: dict[str, dict[str, Any]] = {
 }
 """Defaults that depend on the solver; those of layer-wise and joint training are the paper's. The direct
 solver's learning rate and weight decay depend on the network."""
+
+
+def without_meaning(name: str, value: Any, solver: str | None) -> str:
+    """Why a second-order solver refuses a setting of the others."""
+    return (
+        f"{name}={quoted(value)} has no meaning for solver={quoted(solver)}, which chooses its steps itself "
+        "and uses all samples in each"
+    )
 
 
 @dataclass(frozen=True)
@@ -278,11 +286,12 @@ class Settings:
         second_order = self.solver in SECOND_ORDER
         only_first = ("gamma", "batch_size", "optimizer", "learning_rate", "schedule", "weight_decay")
         for name in (*only_first, "clip_norm", "momentum"):
-            if second_order and getattr(self, name):
-                raise FtnnError(
-                    f"{name}={quoted(getattr(self, name))} has no meaning for solver={quoted(self.solver)}, "
-                    "which chooses its steps itself and uses all samples in each"
-                )
+            value = getattr(self, name)
+            # A gamma of 0 is a rate of 1.
+            has_zero = name in ("weight_decay", "momentum") and isinstance(value, Real)
+            is_off = value is None or (has_zero and value == 0)
+            if second_order and not is_off:
+                raise FtnnError(without_meaning(name, value, self.solver))
         if self.starts is not None and not second_order:
             raise FtnnError(
                 f"starts={quoted(self.starts)} is for the solvers lm and lbfgs, not for "
