@@ -219,9 +219,7 @@ class TestNothingLearned:
         model = ftnn.FTNNRegressor(standardise=False, epochs=5, random_state=0)
         with pytest.warns(ConvergenceWarning, match="always predicting the targets' mean"):
             model.fit(x, x[:, 0])
-        assert (
-            model.history_.loss < 0.499
-        )  # less than 0.5, of mini-batches, normalised by their own means and variances
+        assert (model.history_.loss or 1) < 0.499  # of mini-batches, which are normalised by their own means
         assert model.score(x, x[:, 0]) < -0.1  # with running statistics that have not settled
 
     def test_always_predicting_the_most_frequent_class_is_learning_nothing(self):

@@ -371,7 +371,7 @@ class Run:
     def _as_measured(self, last: Epoch) -> Epoch:
         """The last epoch with the loss and accuracy of the network that normalised training ended in.
 
-        While sums are normalised over mini-batches, a loss says little about it if running statistics have not
+        While sums are normalised over mini-batches, losses say little about it if running statistics have not
         settled: after a few steps on data of a large scale, it can be far worse.
         """
         problem = self.problem
