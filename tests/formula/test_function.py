@@ -301,3 +301,11 @@ def test_sympy_handles_numbers_that_are_not_real():
 def test_ranges_and_constants_beyond_float64_are_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(FormulaError, match=r"must be \(low, high\)|must be drawn from finite numbers"):
         Function("p*x + q", **arguments)
+
+
+@pytest.mark.parametrize("bad", [[("p", (0, 1))], 3, "p"])
+def test_ranges_and_constants_that_are_no_dictionaries_are_refused(bad: Any):
+    with pytest.raises(FormulaError, match=r"^init must be a dictionary, such as {'p': \(0, 1\)}, not"):
+        Function("p*x", init=bad)
+    with pytest.raises(FormulaError, match=r"^constants must be a dictionary, such as {'u': \(-1, 1\)}, not"):
+        Function("p*x*u", constants=bad)

@@ -135,6 +135,9 @@ def test_calibration_refuses_wrong_inputs():
         layer.calibrate(torch.ones(5, 11))
     with pytest.raises(DTypeError):
         layer.calibrate(torch.ones(5, 12, dtype=torch.int64))
+    for bad in (0, 1.5, "2"):
+        with pytest.raises(ShapeError, match="layers must be a positive integer, not"):
+            layer.calibrate(torch.ones(5, 12), layers=bad)  # pyright: ignore[reportArgumentType]
     with pytest.raises(FormulaError, match="no initial ranges that keep the function finite"):
         layer.calibrate(data())
 

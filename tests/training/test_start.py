@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -62,6 +64,32 @@ def test_only_networks_that_are_as_they_were_drawn_are_calibrated():
     fit(trained, x, y, epochs=20)
     history = fit(trained, x, y, epochs=1, learning_rate=1e-9)
     assert history.epochs[-1].loss < 0.5  # it continues
+
+
+@pytest.mark.parametrize("settings", [{}, {"normalise": False}, {"calibrate": False}])
+def test_a_network_whose_output_layer_is_trained_keeps_its_function(settings: dict[str, Any]):
+    x, y = blobs(samples=200)
+    network = net("F12")
+    network.hidden.requires_grad_(requires_grad=False)
+    fit(network, x, y, epochs=10, learning_rate=0.05)
+    network.hidden.requires_grad_()
+    before = network(torch.from_numpy(x))
+    assert network.layers[0].is_untouched
+    fit(network, x, y, epochs=1, learning_rate=1e-9, **settings)
+    assert torch.allclose(network(torch.from_numpy(x)), before, atol=0.3)
+
+
+@pytest.mark.parametrize("solver", ["lm", "lbfgs"])
+def test_a_search_continues_from_a_trained_output_layer(solver: Any):
+    x, y = blobs(samples=60)
+    network = net("F12", layers=1, width=4)
+    with torch.no_grad():
+        network.output.weight[0, 0] += 1
+    before = network.layers[0].matrix("q").clone()
+    fit(network, x, y, solver=solver, epochs=0)
+    assert torch.equal(network.layers[0].matrix("q"), before)
+    ftnn.training.initialise(network, seed=1)
+    assert network.has_untouched_output
 
 
 def test_calibration_can_be_switched_off():

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ftnn._printable import quoted
 from ftnn.errors import FormulaError, FtnnError
 from ftnn.formula._derive import at_zero, gradient, simplify
 from ftnn.formula._expr import INPUT, MEMORY, ZERO, Call, Expr, canonical, folded, names, number, substitute
@@ -53,6 +54,14 @@ class Function:
             if given is not None and not isinstance(given, Mapping):
                 raise error_in(formula, f"{name} must be a dictionary by name, not {given!r:.60}")
         text, ranges = split_ranges(formula)
+        for what, given, example in (
+            ("init", init, "{'p': (0, 1)}"),
+            ("constants", constants, "{'u': (-1, 1)}"),
+        ):
+            if given is not None and not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise error_in(
+                    formula, f"{what} must be a dictionary, such as {example}, not {quoted(given)}"
+                )
         for name in ranges:
             if name in (init or {}):
                 raise error_in(formula, f"the range of {name!r} is given twice: here and in init", name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -143,14 +143,7 @@ class Connections(nn.Module):
         return self._drawn is not None and self._drawn == self._fingerprint()
 
     def _fingerprint(self) -> int | None:
-        """Identifies the values of all trainable parameters, in any floating-point dtype of enough digits."""
-        tensors = [*self.theta.tensors(), *([] if self.bias is None else [self.bias])]
-        if any(tensor.is_meta for tensor in tensors):
-            return None
-        total = 0
-        for tensor in tensors:
-            total = zlib.crc32(tensor.detach().float().cpu().numpy().tobytes(), total)
-        return total
+        return fingerprint([*self.theta.tensors(), *([] if self.bias is None else [self.bias])])
 
     def _reset_kinds(self, generator: torch.Generator | None) -> Tensor | None:
         """The kind of every entry, (in, out); None if there is only one."""
@@ -232,6 +225,17 @@ class Connections(nn.Module):
             f"in_features={self.in_features}, out_features={self.out_features}, function={function}, "
             f"bias={self.bias is not None}{backend}"
         )
+
+
+def fingerprint(tensors: Iterable[Tensor]) -> int | None:
+    """Identifies the values of parameters, in any floating-point dtype of enough digits; None without
+    values."""
+    total = 0
+    for tensor in tensors:
+        if tensor.is_meta:
+            return None
+        total = zlib.crc32(tensor.detach().float().cpu().numpy().tobytes(), total)
+    return total
 
 
 def size(name: str, value: Any) -> int:

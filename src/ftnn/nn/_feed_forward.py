@@ -13,7 +13,7 @@ from ftnn.errors import FtnnError
 from ftnn.formula import Function, name_of
 from ftnn.formula._balance import scaled_ranges
 from ftnn.kernels import Backend, connection_values, transfer
-from ftnn.nn._connections import AnyFunction, Connections
+from ftnn.nn._connections import AnyFunction, Connections, size
 from ftnn.nn._inputs import check_input, typical
 from ftnn.nn._precision import precision
 from ftnn.nn._reduce import Reduce, check_reduce, near_one, near_one_alike, product, typical_inputs
@@ -84,7 +84,8 @@ class FeedForward(Connections):
         - `generator`: for the random numbers.
         - `layers`: how many such layers follow each other in the network.
         """
-        self._calibrate(typical(self, x, self._first.dtype), self.kinds, generator, layers)
+        x = typical(self, x, self._first.dtype)
+        self._calibrate(x, self.kinds, generator, size("layers", layers))
 
     def _calibrate(
         self, x: Tensor, kinds: Sequence[Function], generator: torch.Generator | None, layers: int

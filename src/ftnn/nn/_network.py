@@ -12,7 +12,7 @@ from ftnn.errors import ShapeError
 from ftnn.formula import Function, Mixed
 from ftnn.kernels import Backend
 from ftnn.nn._activations import activations_for, inputs_through, torch_activation
-from ftnn.nn._connections import AnyFunction, size
+from ftnn.nn._connections import AnyFunction, fingerprint, size
 from ftnn.nn._feed_forward import FeedForward, Transfer
 from ftnn.nn._inputs import check_input, typical
 from ftnn.nn._memory import Memory
@@ -79,6 +79,8 @@ class Network(nn.Module):
             layer.reset_parameters()
             self.hidden.append(layer)
         self.output = nn.Linear(sizes[-1], self.out_features, device=device, dtype=dtype)
+        self._drawn: int | None = None
+        """The fingerprint of the output layer's parameters when they were drawn."""
         self.reset_output()
 
     @property
@@ -111,6 +113,12 @@ class Network(nn.Module):
     def reset_output(self, generator: torch.Generator | None = None) -> None:
         """Draw the output layer's parameters again."""
         reset_linear(self.output, generator)
+        self._drawn = fingerprint(self.output.parameters())
+
+    @property
+    def has_untouched_output(self) -> bool:
+        """Whether the output layer's parameters are still the ones drawn at random."""
+        return self._drawn is not None and self._drawn == fingerprint(self.output.parameters())
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, in_features) → (…, out_features), before any softmax."""

@@ -20,7 +20,7 @@ from ftnn.nn._activations import MODULES
 from ftnn.nn._feed_forward import FeedForward
 from ftnn.nn._folding import affine_of, fold_into
 from ftnn.training._problem import Array
-from ftnn.training._start import Start, applied
+from ftnn.training._start import Start, applied, has_untouched_outputs
 
 MOST_MEASURED = 2000
 """The first statistics are measured on at most this many samples."""
@@ -122,7 +122,7 @@ def training_form(net: nn.Module, x: Array, seed: int | None = None) -> Training
     """The training form of a network, or None if the network itself must be trained.
 
     In evaluation mode it computes what the network computes, except that the sums of layers that are as they
-    were drawn start with mean 0 and variance 1.
+    were drawn start with mean 0 and variance 1, unless the output layer has been trained on them.
 
     There is none for networks without hidden layers of functions, with normalisations of their own or other
     modules that are not layers, activations or dropout, with shared parameters, or with frozen or
@@ -139,7 +139,8 @@ def training_form(net: nn.Module, x: Array, seed: int | None = None) -> Training
     hidden = _hidden(modules)
     if not hidden:
         return None
-    calibrates = seed is not None and all(layer.is_untouched for layer in hidden)
+    fresh = {layer for layer in hidden if layer.is_untouched} if has_untouched_outputs(net) else set()
+    calibrates = seed is not None and len(fresh) == len(hidden)
     start = Start(modules, hidden, seed or 0) if calibrates else None
     parts: list[nn.Module] = []
     pairs: list[_Pair] = []
@@ -156,7 +157,7 @@ def training_form(net: nn.Module, x: Array, seed: int | None = None) -> Training
                 if start is not None:
                     start.draw(part, hidden.index(module), sample)
                 sample = part(sample)
-                norm = _normalisation(module, sample)
+                norm = _normalisation(module, sample, keeps=module not in fresh)
                 if start is not None:
                     start.shift(norm, hidden.index(module))
                 parts.append(norm.eval())
@@ -177,7 +178,7 @@ def calibrate_hidden(net: nn.Module, x: Array, seed: int) -> None:
     """
     modules = list(applied(net))
     hidden = _hidden(modules)
-    if not hidden or not all(layer.is_untouched for layer in hidden):
+    if not hidden or not all(layer.is_untouched for layer in hidden) or not has_untouched_outputs(net):
         return
     start = Start(modules, hidden, seed)
     sample = torch.from_numpy(_spread(x)).to(hidden[0]._first.device)
@@ -206,14 +207,14 @@ def _spread(x: Array) -> Array:
     return x[np.linspace(0, len(x) - 1, min(len(x), MOST_MEASURED)).astype(np.int64)]
 
 
-def _normalisation(layer: FeedForward, sums: Tensor) -> Normalise:
+def _normalisation(layer: FeedForward, sums: Tensor, *, keeps: bool) -> Normalise:
     """The normalisation of a layer's sums, which starts from their statistics.
 
     **Arguments:**
 
-    - `layer`: the network's own. Unless it is as it was drawn, the normalisation starts such that its
-        function is kept.
+    - `layer`: the network's own.
     - `sums`: (samples, out), without bias and scale.
+    - `keeps`: whether the normalisation starts such that the layer's function is kept.
     """
     norm = Normalise(layer.out_features, device=sums.device, dtype=sums.dtype)
     running_mean, running_variance = norm.running_mean, norm.running_var
@@ -223,7 +224,7 @@ def _normalisation(layer: FeedForward, sums: Tensor) -> Normalise:
     usable = mean.isfinite() & variance.isfinite()  # not if a sample meets a pole
     running_mean.copy_(torch.where(usable, mean, 0.0))
     running_variance.copy_(torch.where(usable, variance, 1.0))
-    if not layer.is_untouched:
+    if keeps:
         bias, scale = (
             torch.full_like(running_mean, number) if vector is None else vector
             for vector, number in ((layer.bias, 0.0), (layer.scale, 1.0))

@@ -49,4 +49,8 @@ def initialise(net: Network | MemoryNetwork, seed: int) -> None:
     layers = [net.memory] if isinstance(net, MemoryNetwork) else net.layers
     for number, layer in enumerate(layers):
         layer.reset_parameters(torch_generator(seed, Purpose.hidden, number))
-    reset_linear(net.output, torch_generator(seed, Purpose.output, max(len(layers) - 1, 0)))
+    generator = torch_generator(seed, Purpose.output, max(len(layers) - 1, 0))
+    if isinstance(net, Network):
+        net.reset_output(generator)
+    else:
+        reset_linear(net.output, generator)

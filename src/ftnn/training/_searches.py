@@ -21,7 +21,7 @@ from ftnn.training._least_squares import Bounds, Search, step
 from ftnn.training._objective import NetworkObjective, NetworkSlopes
 from ftnn.training._problem import Array, Problem
 from ftnn.training._random import Purpose, stream, torch_generator
-from ftnn.training._start import applied, free_kinds
+from ftnn.training._start import applied, free_kinds, has_untouched_outputs
 
 DEFAULT_STARTS = 4
 LARGEST = 1e300
@@ -174,7 +174,7 @@ def starting_networks(
     - `x`: (samples, in): ranges are chosen for these inputs.
     """
     layers = [module for module in net.modules() if isinstance(module, FeedForward)]
-    untouched = bool(layers) and all(layer.is_untouched for layer in layers)
+    untouched = bool(layers) and all(layer.is_untouched for layer in layers) and has_untouched_outputs(net)
     count = starts if starts is not None else DEFAULT_STARTS if untouched else 1
     networks: list[nn.Module] = []
     for number in range(count):

@@ -39,6 +39,11 @@ def applied(module: nn.Module) -> Iterator[nn.Module]:
         yield module
 
 
+def has_untouched_outputs(net: nn.Module) -> bool:
+    """Whether no output layer has been trained, which would need its hidden layers as they are."""
+    return all(part.has_untouched_output for part in net.modules() if isinstance(part, Network))
+
+
 class Start:
     """Draws the hidden layers of a network for normalised training.
 
