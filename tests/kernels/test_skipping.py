@@ -1,6 +1,7 @@
 """Skipping zeros loses no digits, forward or backward, in layers and in compiled training."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import ftnn
 from ftnn import Function
 from ftnn.kernels import program_of, signature
 from ftnn.kernels.cpu import skipping
+from ftnn.kernels.cpu.compiler import host
 from ftnn.nn._activations import activation_formula
 from ftnn.training._losses import loss_formula
 from ftnn.training.compiled.buffers import LINEAR, Samples, Shape, Targets
@@ -93,8 +95,6 @@ def test_wildly_scaled_parameters_and_errors_stay_within_the_tolerance(
 
 def was_shared(problem: Case) -> bool:
     """Whether the forward kernel reports that sharing F(0) lost no digits."""
-    from ftnn.kernels.cpu.compiler import host
-
     target, out = host("float32"), torch.empty(len(problem.x), problem.grad.shape[1])
     _, outcome = skipping._forward(
         problem.program,
@@ -122,6 +122,37 @@ def test_zeros_beside_one_full_sample_are_evaluated_explicitly():
     problem = case(ftnn.catalogue["F12"], 20, 16, 8)
     problem.x[1:] = 0
     assert not was_shared(problem)
+
+
+def test_layers_whose_zeros_are_explicit_begin_so_the_next_time(monkeypatch: pytest.MonkeyPatch):
+    """The mode follows from the data alone, so the bits do not depend on what came before."""
+    explicit, shared = case(ftnn.catalogue["F12"], 20, 16, 8), case(ftnn.catalogue["F12"], 20, 16, 8, 0.2)
+    explicit.x[1:] = 0
+    explicit.matrices[:] = shared.matrices
+    attempts: list[bool] = []
+    forward = skipping._forward
+
+    def counted(*arguments: Any) -> Any:
+        attempts.append(arguments[-1])
+        return forward(*arguments)
+
+    monkeypatch.setattr(skipping, "_forward", counted)
+    monkeypatch.setattr(skipping, "_EXPLICIT", set[int]())
+
+    def run(problem: Case) -> torch.Tensor:
+        attempts.clear()
+        out = torch.empty(len(problem.x), 16)
+        assert skipping.forward(problem.program, host("float32"), problem.x, problem.matrices, out)
+        return out
+
+    first = run(explicit)
+    assert attempts == [False, True]
+    assert torch.equal(run(explicit), first)
+    assert attempts == [True]
+    after = run(shared)
+    assert attempts == [True, False]
+    assert torch.equal(run(shared), after)
+    assert attempts == [False]
 
 
 def test_zeros_at_a_pole_are_evaluated_explicitly():

@@ -30,8 +30,12 @@ from ftnn.kernels.loops.skipping_backward import BackwardArgs
 from ftnn.kernels.loops.skipping_backward import backward as skipping_backward
 from ftnn.kernels.loops.skipping_forward import ForwardArgs
 from ftnn.kernels.loops.skipping_forward import forward as skipping_forward
-from ftnn.kernels.loops.zeros import SubsetSumArgs, subset_sums, subset_sums_size
+from ftnn.kernels.loops.zeros import FLAGGED, SHARED, SubsetSumArgs, subset_sums, subset_sums_size
 from ftnn.kernels.program import Program
+
+MOST_HINTS = 1000
+_EXPLICIT: set[int] = set()
+"""The addresses of matrices with which sharing F(0) lost digits the last time: a hint where to begin."""
 
 
 @dataclass(slots=True)
@@ -48,7 +52,7 @@ class Outcome(NamedTuple):
     """What kernels found out in a forward pass."""
 
     lost: bool
-    """Whether sharing F(0) between zeros may have lost digits."""
+    """Whether sharing F(0) between zeros may lose digits."""
     finite: bool
     """Whether all matrices are finite."""
 
@@ -65,15 +69,24 @@ def forward(
 
     They must not if a matrix is not finite, because 0·∞ is not 0.
     """
-    for start, stop in spans(x.shape[0], CHUNK):
-        # Zeros share F(0), unless that may have lost digits.
-        for explicit in (False, True):
+    place = matrices[0].data_ptr()
+    for chunk in spans(x.shape[0], CHUNK):
+
+        def attempt(explicit: bool, chunk: tuple[int, int] = chunk) -> tuple[Tensor, Outcome]:
             zeros = explicit or (listed is not None and listed.zeros)
-            lists, outcome = _forward(program, target, x, (start, stop), matrices, out, zeros, explicit)
-            if not outcome.finite:
-                return False
-            if not outcome.lost:
-                break
+            return _forward(program, target, x, chunk, matrices, out, zeros, explicit)
+
+        # Zeros share F(0), unless that may lose digits. What is tried first does not change the result.
+        first = place in _EXPLICIT
+        lists, outcome = attempt(first)
+        if outcome.finite and outcome.lost != first:
+            lists, outcome = attempt(not first)
+        if not outcome.finite:
+            return False
+        if outcome.lost and len(_EXPLICIT) < MOST_HINTS:
+            _EXPLICIT.add(place)
+        else:
+            _EXPLICIT.discard(place)
         if listed is not None:
             listed.chunks.append(lists)
     return True
@@ -110,6 +123,7 @@ def _forward_launch(program: Program, sizes: Sizes, zeros: bool, explicit: bool)
     - `explicit`: whether to add F(0) to each zero instead of sharing it.
     """
     launch, target = Preparation(), sizes.target
+    mode = FLAGGED if explicit else SHARED
     lost, infinite = launch.table([0]), launch.table([0])
     x, place, sums, *matrices = (array(n) for n in range(3 + len(program.matrices)))
     lists, every = lists_of(sizes, place), columns_of(launch, sizes, matrices)
@@ -130,7 +144,7 @@ def _forward_launch(program: Program, sizes: Sizes, zeros: bool, explicit: bool)
                     u=block.scratch,
                     out=block.out,
                     out_row_length=columns.row_length,
-                    explicit=int(explicit),
+                    explicit=mode,
                     lost=lost,
                 )
                 tasks.append([(code, args), *block.after])

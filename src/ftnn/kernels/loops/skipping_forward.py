@@ -30,9 +30,10 @@ class ForwardArgs(Args):
     out: int
     out_row_length: int
     explicit: int
-    """Whether F(0) is added to each zero sample; the lists must then include these, after the others."""
+    """How zero samples are treated: `SHARED`, `EXPLICIT` or `FLAGGED`. Unless F(0) is shared, the lists must
+    include them, after the others."""
     lost: int
-    """Set to 1 if sharing F(0) may have cost digits, or F(0) is not finite: repeat it explicitly."""
+    """Set to 1 if sharing F(0) may cost digits, or F(0) is not finite: it has to be explicit."""
 
 
 def forward(program: Program, target: Target, tile: int = TILE) -> str:
@@ -76,7 +77,7 @@ def forward(program: Program, target: Target, tile: int = TILE) -> str:
             if zeros is not None:
                 (silent_value,) = emit.evaluate(silent)
                 if explicit:
-                    zeros.add_to_each(u, here, silent_value)
+                    zeros.add_to_each(vec, u, here, silent_value)
                 else:
                     emit = emit.also({SILENT_VALUE: zeros.share(vec, silent_value)})
             return emit, here

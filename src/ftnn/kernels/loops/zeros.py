@@ -15,6 +15,8 @@ from ftnn.kernels.codegen.control import I64, loop, when
 from ftnn.kernels.codegen.target import Args, Target
 from ftnn.kernels.loops.kernel import Kernel, SampleLists
 
+SHARED, EXPLICIT, FLAGGED = range(3)
+"""How a forward kernel treats zeros. `FLAGGED` is explicit, and flags what sharing would have lost."""
 TAKEN_BACK = 0.9
 """The largest share of Σ|F(0)| that a listed sample may take back."""
 GROUP = 4
@@ -34,7 +36,8 @@ class SharedZeros:
     (Cauchy-Schwarz), where this and the next sum run over the inputs that any sample lists, and at most
     Σ|F(0)|. Rounding errors are proportional to A. If at most TAKEN_BACK·A is taken back, they are at most
     1/(1 - TAKEN_BACK) times those of a plain sum of the sample's own terms. Where this cannot be shown, the
-    result is flagged as lost, and the caller repeats it explicitly.
+    result is flagged as lost, and the caller repeats it explicitly. A caller that expects this begins with
+    explicit mode, which can raise the same flag: the mode then follows from the data, not from the attempt.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class SharedZeros:
     ):
         self._k, self._lists, self._lost = k, lists, lost
         self.explicit = k.is_set(explicit)
+        self._flags = k.builder.icmp_signed("!=", explicit, ir.Constant(I64, EXPLICIT))
         self._counts = k.int64s_on_stack(tile)
         # Σ F(0); Σ|F(0)| and Σ F(0)² of the inputs that any sample lists; Σ|F(0)| of the others.
         self._total, self._taken, self._square, self._unlisted = (
@@ -69,9 +73,11 @@ class SharedZeros:
 
         when(k.v, lists.some_are_zero, lambda: loop(k.v, lists.listed, each))
 
-    def add_to_each(self, u: ir.Value, row: ir.Value, silent: ir.Value) -> None:
+    def add_to_each(self, vec: ir.Value, u: ir.Value, row: ir.Value, silent: ir.Value) -> None:
         """Explicit: add F(0) to the sum of each sample whose x is zero."""
         k, lists = self._k, self._lists
+        flags = k.builder.and_(self._flags, lists.some_are_zero)
+        when(k.v, flags, lambda: self._measure(k.times(vec, k.v.lanes), silent))
 
         def each(s: ir.Value, _: list[ir.Value]) -> None:
             cell = k.plus(row, k.times(lists.sample(s), k.v.lanes))
@@ -86,13 +92,18 @@ class SharedZeros:
 
         def some_are_zero() -> list[ir.Value]:
             k.store(v.add(k.load(self._total, place), silent), self._total, place)
-            size = k.builder.select(self._listed, self._taken, self._unlisted)
-            k.store(v.add(k.load(size, place), v.abs(silent)), size, place)
-            square = v.fma(silent, silent, k.load(self._square, place))
-            when(v, self._listed, lambda: k.store(square, self._square, place))
+            self._measure(place, silent)
             return [silent]
 
         return when(v, lists.some_are_zero, some_are_zero, [v.const(0.0)])[0]
+
+    def _measure(self, place: ir.Value, silent: ir.Value) -> None:
+        """Add the size of F(0) at an input to the sums that decide whether sharing is harmless."""
+        k, v = self._k, self._k.v
+        size = k.builder.select(self._listed, self._taken, self._unlisted)
+        k.store(v.add(k.load(size, place), v.abs(silent)), size, place)
+        square = v.fma(silent, silent, k.load(self._square, place))
+        when(v, self._listed, lambda: k.store(square, self._square, place))
 
     def most_listed(self) -> ir.Value:
         """The most inputs at which any sample takes F(0) back, in all lanes."""
@@ -106,7 +117,7 @@ class SharedZeros:
         return k.v.splat(b.sitofp(most, k.v.scalar))
 
     def shared(self, vec: ir.Value, most: ir.Value) -> ir.Value:
-        """Σ F(0), which all samples share. Flags the result as lost unless sharing is proved harmless."""
+        """Σ F(0), which all samples share; 0 in explicit mode. Flags it as lost unless proved harmless."""
         k, v = self._k, self._k.v
         place = k.times(vec, v.lanes)
         tables = (self._total, self._taken, self._unlisted, self._square)

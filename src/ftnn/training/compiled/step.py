@@ -29,7 +29,7 @@ from ftnn.kernels.loops.copies import CollectArgs, collect
 from ftnn.kernels.loops.forms import slopes_of
 from ftnn.kernels.loops.skipping_backward import BackwardArgs, backward
 from ftnn.kernels.loops.skipping_forward import ForwardArgs, forward
-from ftnn.kernels.loops.zeros import SubsetSumArgs, subset_sums, subset_sums_size
+from ftnn.kernels.loops.zeros import EXPLICIT, SHARED, SubsetSumArgs, subset_sums, subset_sums_size
 from ftnn.training._losses import LossFormula
 from ftnn.training._rules import CompiledRule
 from ftnn.training.compiled.buffers import (
@@ -265,9 +265,9 @@ class TrainingStep:
             self._sum_by_sample(calls, n, tile, work.lists)
             return
         if at_zero(kernel_form(program)) is ZERO:
-            calls.split(code, args(0))
+            calls.split(code, args(SHARED))
             return
-        calls.split(code, args(0), address(mode, M.shared))
+        calls.split(code, args(SHARED), address(mode, M.shared))
         calls.call(kernel(steps.decide, self._target), steps.DecideArgs(mode=address(mode)))
         if n == 0:  # the other layers' lists already contain the zeros
             zeros = steps.ZerosArgs(
@@ -275,7 +275,7 @@ class TrainingStep:
                 counts=address(work.counts), indices=address(work.indices),
             )  # fmt: skip
             calls.call(kernel(steps.list_zeros, self._target), zeros, address(mode, M.explicit))
-        calls.split(code, args(1), address(mode, M.explicit))
+        calls.split(code, args(EXPLICIT), address(mode, M.explicit))
 
     def _sum_by_sample(self, calls: Calls, n: int, tile: Tile, lists: ListsBySample) -> None:
         """The same sums, for many samples and outputs of a cheap function."""
