@@ -71,6 +71,11 @@ def test_feature_columns_can_be_chosen_and_ordered(tmp_path: Path) -> None:
         ("a,y\n1,\n", r"column 'y', row 1 is empty"),
         ("a,y\n1,2,3\n", r"row 1 has 3 fields, but the header has 2 columns"),
         ("a,a\n1,2\n", r"unique name for each column"),
+        (
+            ",a,y\n0,1,2\n",
+            r"column 1 of 3 has no name: .*pandas.*to_csv\(index=False\); .*name .*--drop",
+        ),
+        ("a,y,\n1,2,\n", r"column 3 of 3 has no name"),
         ("a,y\n", r"at least one row"),
         ("", r"at least one row"),
         ("a,b\n1,2\n", r"no column 'y'; it has a, b"),

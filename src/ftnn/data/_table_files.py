@@ -64,7 +64,13 @@ def read_columns(path: Path, how: CsvFormat | None = None) -> dict[str, Column]:
     else:
         columns = _read_csv(path, how or CsvFormat())
     counts = Counter(column.name for column in columns)
-    if max(counts.values()) > 1 or "" in counts:
+    if "" in counts:
+        number = 1 + next(n for n, column in enumerate(columns) if not column.name)
+        raise DataError(
+            f"{path}: column {number} of {len(columns)} has no name: if it is the index that pandas writes, "
+            "save the table with to_csv(index=False); otherwise name the column, and --drop can leave it out"
+        )
+    if max(counts.values()) > 1:
         names = ", ".join(repr(column.name) for column in columns)
         raise DataError(f"{path} must have a unique name for each column; it has {names}")
     return {column.name: column for column in columns}
