@@ -71,6 +71,11 @@ def test_feature_columns_can_be_chosen_and_ordered(tmp_path: Path) -> None:
         ("a,y\n1,\n", r"column 'y', row 1 is empty"),
         ("a,y\n1,2,3\n", r"row 1 has 3 fields, but the header has 2 columns"),
         ("a,a\n1,2\n", r"unique name for each column"),
+        (
+            ",a,y\n0,1,2\n",
+            r"column 1 of 3 has no name: .*pandas.*to_csv\(index=False\); .*name .*--drop",
+        ),
+        ("a,y,\n1,2,\n", r"column 3 of 3 has no name"),
         ("a,y\n", r"at least one row"),
         ("", r"at least one row"),
         ("a,b\n1,2\n", r"no column 'y'; it has a, b"),
@@ -201,6 +206,24 @@ class TestFeatures:
         assert read_columns(path)["a"].cells == ["1,344", "two"]
         path = csv(tmp_path, 'a,y\n"1,344",2.5\n"2,976",1\n')  # a point is the decimal sign here
         assert read_columns(path)["a"].cells == ["1,344", "2,976"]
+
+    def test_points_between_semicolons_are_asked_about_if_all_could_separate_thousands(
+        self, tmp_path: Path
+    ) -> None:
+        rows = [f"{n};{1.25 * (n + 1):.3f}" for n in range(40)]
+        path = csv(tmp_path, "\n".join(["a;y", *rows]))
+        with pytest.raises(DataError, match=r"'1\.250', which could be 1\.25 or 1250: use --decimal \. for"):
+            read_columns(path)
+        assert read_columns(path, CsvFormat(decimal="."))["y"].cells[0] == "1.250"
+        for other in (
+            [*rows, "1;0.750"],  # no group of thousands starts with 0
+            [*rows, "1;12.5"],
+            rows[:10],  # by chance
+            [f"{row} kg" for row in rows],
+        ):
+            assert read_columns(csv(tmp_path, "\n".join(["a;y", *other])))["y"].cells[0].startswith("1.250")
+        path = csv(tmp_path, "\n".join(["a,y", *rows]).replace(";", ","))
+        assert read_columns(path)["y"].cells[0] == "1.250"
 
     def test_features_that_differ_only_beyond_float64_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"column 'a'.*equal in float64"):

@@ -62,8 +62,8 @@ def test_json_has_the_results_of_the_cell() -> None:
 def test_the_papers_results_are_shown_next_to_ours() -> None:
     line = f"1,F07,logistic,0,98.13,98.11,0,20.5,,{'a' * 64},,,mnist:50000,{FineTuning.results},some-cpu"
     Path("r.csv").write_text("\n".join([",".join((*COLUMNS, *ORIGIN)), line]))
-    assert "1 rows, 1 of them new" in ftnn("store", "import", "r.csv").stdout
-    assert "1 rows, 0 of them new" in ftnn("store", "import", "r.csv").stdout
+    assert "1 row, 1 of them new" in ftnn("store", "import", "r.csv").stdout
+    assert "1 row, 0 of them new" in ftnn("store", "import", "r.csv").stdout
     done = ftnn("reproduce", "mnist", "--layers", "1", "--functions", "F07", "--activations", "logistic")
     assert done.stdout.splitlines()[1].split() == [
         *("F07", "logistic", "1", "0", "0", "98.13", "98.11", "97.99", "97.99", "20.5")
@@ -91,7 +91,7 @@ def test_curves_of_pi_are_run_listed_and_left_out_of_the_papers_table() -> None:
     assert ftnn("reproduce", "pi", "--hidden", "4", "--pairs", "5", "--epochs", "3").exit_code == 0
     done = ftnn("store", "export", "p.csv", "--what", "pi")
     assert "0 rows in p.csv" in done.stdout
-    assert "2 stages were left out because their settings differ from the paper's" in done.stderr
+    assert "2 stages were left out because of settings that differ from the paper's" in done.stderr
 
 
 def test_stages_without_epochs_can_be_run() -> None:
@@ -157,8 +157,9 @@ def test_results_of_an_older_version_are_shown_until_they_are_run_again(
     assert [each["results"] for each in listed["cells"]] == [FineTuning.results - 1]
     assert (listed["stages"], listed["outdated"]) == ({"lwt": 1, "ft": 1}, 1)
     shown = ftnn("store", "list").stdout
-    assert "older version" in shown
-    assert "1 of these stages are from an older version of ftnn; will be rerun" in shown
+    assert "1 cell, 0 trained directly, 0 curves of π" in shown
+    assert "1 stage of layer-wise training, 1 of fine-tuning" in shown
+    assert "1 of these stages is from an older version of ftnn; will be rerun" in shown
     assert ftnn(*command, "--gammas", "-2", *QUICK).exit_code == 0
     listed = json.loads(ftnn("store", "list", "--json").stdout)
     assert [each["results"] for each in listed["cells"]] == [FineTuning.results]

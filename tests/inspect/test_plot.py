@@ -61,7 +61,8 @@ def test_curves_are_labelled_with_the_names_of_the_features():
     labels = [str(line.get_label()) for line in curves(plot(layer, features=np.array(names)))]
     assert {label.split(":")[0].split(" ← ")[1] for label in labels} == {"age", "body_mass", r"cost \$"}
     plot(layer, features=names).savefig(BytesIO())
-    for wrong in (["age"], "age"):
+    wrongs: tuple[Any, ...] = (["age"], "age", 5)
+    for wrong in wrongs:
         with pytest.raises(ShapeError, match="features must name each of the layer's 3 inputs, not"):
             plot(layer, features=wrong)
     with pytest.raises(FtnnError, match="not \\(0, 'height'\\); an input may be one of the names"):
@@ -120,6 +121,7 @@ def test_plot_opens_no_window_and_changes_no_global_state():
         ({"connections": [(3, 0)]}, r"connection \(3, 0\) has output 3; expected 0 to 1"),
         ({"connections": [(0, -1)]}, r"has input -1; expected 0 to 2"),
         ({"connections": [5]}, r"a pair \(output, input\) of integers, not 5"),
+        ({"connections": 5}, r"a list of pairs \(output, input\), not 5"),
         ({"connections": [(0.5, 1)]}, r"not \(0.5, 1\)"),
         ({"connections": []}, "expected 1 to 24 connections, got 0"),
         ({"connections": [(0, 0)] * 25}, "expected 1 to 24 connections, got 25"),

@@ -155,6 +155,9 @@ def test_least_keeps_layers_with_few_dead_connections():
     assert type(prune(layer, least=0.1)) is Partial
     with pytest.raises(ftnn.FtnnError, match="least must be a share from 0 to 1, not 2"):
         prune(layer, least=2)
+    inputs: Any = torch.ones(5, 20)  # which ftnn.inspect.connections would take in this place
+    with pytest.raises(ftnn.FtnnError, match=r"least must be .* not tensor.*; pruning needs no inputs"):
+        prune(layer, inputs)
 
 
 def test_pruning_without_dead_connections_changes_nothing():

@@ -142,6 +142,15 @@ def test_calibration_refuses_wrong_inputs():
         layer.calibrate(data())
 
 
+def test_a_seed_is_no_generator():
+    for module in (Transfer(4, 3, "p*x"), Network(4, [], 2), Memory(4, 3)):
+        wrong: Any = 4
+        with pytest.raises(ftnn.FtnnError, match=r"torch\.Generator\(\)\.manual_seed\(0\), not 4"):
+            module.reset_parameters(wrong)
+        with pytest.raises(ftnn.FtnnError, match="generator must be a torch"):
+            module.calibrate(torch.ones(5, 4), wrong)
+
+
 def test_a_layer_whose_ranges_need_negative_inputs_can_be_built_and_calibrated():
     given = ftnn.Function("p*sqrt(q*x)", init={"q": (-2, -1)})
     layer = Transfer(4, 3, given)

@@ -66,10 +66,17 @@ def store_list(store: ExistingStore = DEFAULT, as_json: Json = False) -> None:
         show_lines(lines)
     if direct:
         show_direct(direct)
-    say(f"{len(lines)} cells, {len(direct)} trained directly, {stages['pi']} curves of π")
-    say(f"{stages['lwt']} stages of layer-wise training, {stages['ft']} of fine-tuning: {seconds:.0f} s")
+    curves, lwt = stages["pi"], stages["lwt"]
+    say(
+        f"{len(lines)} cell{'s'[: len(lines) != 1]}, {len(direct)} trained directly, "
+        f"{curves} curve{'s'[: curves != 1]} of π"
+    )
+    say(
+        f"{lwt} stage{'s'[: lwt != 1]} of layer-wise training, {stages['ft']} of fine-tuning: {seconds:.0f} s"
+    )
     if outdated:
-        say(f"{outdated} of these stages are from an older version of ftnn; will be rerun")
+        are = "is" if outdated == 1 else "are"
+        say(f"{outdated} of these stages {are} from an older version of ftnn; will be rerun")
     if hidden:
         say(f"{hidden} more: replaced by newer results, or written by a newer ftnn")
 
@@ -100,10 +107,11 @@ def store_export(
     damaged: list[Damaged] = []
     with open_store(store) as opened:
         rows, left_out = export(opened, file, what, parameters=parameters, on_damage=damaged.append)
-    say(f"{rows} rows in {file}")
+    say(f"{rows} row{'s'[: rows != 1]} in {file}")
     if left_out:
+        were = "stage was" if left_out == 1 else "stages were"
         say(
-            f"{left_out} stages were left out because their settings differ from the paper's: --what other "
+            f"{left_out} {were} left out because of settings that differ from the paper's: --what other "
             "writes those of MNIST, and a .parquet file has all",
             to_stderr=True,
         )
@@ -122,7 +130,7 @@ def store_import(
     with Store(store) as opened:
         counts = import_files(opened, files)
     for file, (rows, new) in counts.items():
-        say(f"{file}: {rows} rows, {new} of them new")
+        say(f"{file}: {rows} row{'s'[: rows != 1]}, {new} of them new")
 
 
 @app.command()
@@ -151,7 +159,8 @@ def report(
         show_json({"out": str(out), **report.to_dict()})
         return
     summary = report.summary
-    say(f"{out}: {summary.done} of the paper's {summary.cells} cells, {report.rows} stages")
+    stages = f"{report.rows} stage{'s'[: report.rows != 1]}"
+    say(f"{out}: {summary.done} of the paper's {summary.cells} cells, {stages}")
     if summary.median is not None and summary.share_inside is not None:
         say(
             f"median difference {summary.median:.2f}; {summary.share_inside:.1f} % within 1.0 point of the "

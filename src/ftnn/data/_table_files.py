@@ -20,7 +20,10 @@ _COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?", re.ASCII)
 _POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", re.ASCII)
 _IN_NUMBERS = re.compile(r"([+-]?\d*,?\d+([eE][+-]?\d+)?)?", re.ASCII)
 """A number that may have a comma, or nothing."""
-_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
+_WITH_POINTS = re.compile(r"([+-]?\d*\.?\d+([eE][+-]?\d+)?)?", re.ASCII)
+"""A number that may have a point, or nothing."""
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}", re.ASCII)
+_ENOUGH = 20  # fewer decimals could all have three digits by chance
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,13 @@ def read_columns(path: Path, how: CsvFormat | None = None) -> dict[str, Column]:
     else:
         columns = _read_csv(path, how or CsvFormat())
     counts = Counter(column.name for column in columns)
-    if max(counts.values()) > 1 or "" in counts:
+    if "" in counts:
+        number = 1 + next(n for n, column in enumerate(columns) if not column.name)
+        raise DataError(
+            f"{path}: column {number} of {len(columns)} has no name: if it is the index that pandas writes, "
+            "save the table with to_csv(index=False); otherwise name the column, and --drop can leave it out"
+        )
+    if max(counts.values()) > 1:
         names = ", ".join(repr(column.name) for column in columns)
         raise DataError(f"{path} must have a unique name for each column; it has {names}")
     return {column.name: column for column in columns}
@@ -134,6 +143,8 @@ def _decimal(path: Path, columns: Iterable[Column], separator: str) -> Literal["
     points = [(column, row) for column in columns if (row := _first(_POINT, column)) is not None]
     if points:
         in_numbers = [(column, row) for column, row in commas if column.name in of_numbers]
+        if separator == ";" and not in_numbers:
+            _refuse_thousands(columns)
         if separator == "," or not in_numbers:
             return "."
         (column, row), (other, its) = in_numbers[0], points[0]
@@ -151,6 +162,27 @@ def _decimal(path: Path, columns: Iterable[Column], separator: str) -> Literal["
             f"{cell.replace(',', '')}: use --decimal , for the first, or write it without the comma"
         )
     return ","
+
+
+def _refuse_thousands(columns: Iterable[Column]) -> None:
+    """Raise `DataError` if every number with a point could be a group of thousands.
+
+    Programs that write decimal commas separate columns by semicolons, and thousands by points.
+    """
+    points = [
+        (column, row)
+        for column in columns
+        if all(map(_WITH_POINTS.fullmatch, column.cells))
+        for row, cell in enumerate(column.cells)
+        if _POINT.fullmatch(cell) is not None
+    ]
+    if len(points) >= _ENOUGH and all(_THOUSANDS.fullmatch(column.cells[row]) for column, row in points):
+        column, row = points[0]
+        cell = column.cells[row]
+        raise DataError(
+            f"{column.place(row)} has {cell!r}, which could be {float(cell):g} or {cell.replace('.', '')}: "
+            "use --decimal . for the first, or write it without the point"
+        )
 
 
 def _with_points(column: Column) -> Column:

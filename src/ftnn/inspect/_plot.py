@@ -97,7 +97,8 @@ def _names(layer: FeedForward, features: Iterable[str] | None) -> list[str]:
     """The names of the inputs: their numbers, unless given."""
     if features is None:
         return [str(n) for n in range(layer.in_features)]
-    names = [str(name) for name in features]
+    is_list = isinstance(features, Iterable)  # pyright: ignore[reportUnnecessaryIsInstance]
+    names = [str(name) for name in features] if is_list else []
     if isinstance(features, str) or len(names) != layer.in_features:
         message = f"features must name each of the layer's {layer.in_features} inputs"
         raise ShapeError(f"{message}, not {quoted(features)}")
@@ -111,6 +112,8 @@ def _indices(
     names: list[str],
 ) -> list[int]:
     """The indices of (output, input) pairs in the list."""
+    if not isinstance(pairs, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise FtnnError(f"connections must be a list of pairs (output, input), not {quoted(pairs)}")
     checked_pairs = [_checked_pair(pair, layer, names) for pair in pairs]
     if not 1 <= len(checked_pairs) <= MAX_CURVES:
         raise FtnnError(f"expected 1 to {MAX_CURVES} connections, got {len(checked_pairs)}")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from numbers import Real
 
 import numpy as np
 import torch
 from torch import nn
 
+from ftnn._printable import quoted
 from ftnn.errors import FtnnError
 from ftnn.formula import Mixed
 from ftnn.formula._expr import INPUT
@@ -32,8 +34,8 @@ def prune(net: nn.Module, least: float = 0.0) -> nn.Module:
         list costs more than one in a whole matrix: pruning pays off if most are dead (0.9), and slows a layer
         down if most are alive and its function is computed by matrix products.
     """
-    if not 0 <= least <= 1:
-        raise FtnnError(f"least must be a share from 0 to 1, not {least!r}")
+    if not isinstance(least, Real) or not 0 <= least <= 1:
+        raise FtnnError(f"least must be a share from 0 to 1, not {quoted(least)}; pruning needs no inputs")
     layers = layers_of(net)
     pruned = copy.deepcopy(net)
     for name, layer in layers:

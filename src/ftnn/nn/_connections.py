@@ -16,6 +16,7 @@ from ftnn.formula._balance import balanced
 from ftnn.formula._inputs import Inputs
 from ftnn.formula._ranges import Range
 from ftnn.kernels import BACKENDS, Backend
+from ftnn.nn._inputs import check_generator
 from ftnn.nn._matrices import Matrices
 from ftnn.nn._precision import DTYPES
 
@@ -102,6 +103,7 @@ class Connections(nn.Module):
 
         - `kinds`: the layer's own, or the same with other ranges.
         """
+        check_generator(generator)
         self._choose_ranges(kinds, Inputs.of(x.double().cpu().numpy()), layers)
         device = "cpu" if generator is None else generator.device
         seed = int(torch.randint(2**62, (), generator=generator, device=device))
@@ -121,6 +123,7 @@ class Connections(nn.Module):
 
     @torch.no_grad()
     def _draw(self, generator: torch.Generator | None) -> None:
+        check_generator(generator)
         if self._first.is_meta:
             return
         if not self._ranges:

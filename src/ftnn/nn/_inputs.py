@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from ftnn.errors import DataError, DTypeError, ShapeError
+from ftnn._printable import quoted
+from ftnn.errors import DataError, DTypeError, FtnnError, ShapeError
 from ftnn.kernels import check_layout
 from ftnn.nn._precision import autocast_dtype
 
@@ -42,3 +45,12 @@ def typical(module: nn.Module, x: Tensor, dtype: torch.dtype) -> Tensor:
         place = tuple((~x.isfinite()).nonzero()[0].tolist())
         raise DataError(f"x[{', '.join(map(str, place))}] is {x[place]:g}; calibrate expects finite numbers")
     return x.detach().reshape(-1, x.shape[-1])[:SAMPLES]
+
+
+def check_generator(generator: Any) -> None:
+    """Raise an error unless `generator` can give random numbers; None stands for torch's own."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise FtnnError(
+            f"generator must be a torch.Generator, such as torch.Generator().manual_seed(0), not "
+            f"{quoted(generator)}"
+        )

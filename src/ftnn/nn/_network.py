@@ -14,7 +14,7 @@ from ftnn.kernels import Backend
 from ftnn.nn._activations import activations_for, inputs_through, torch_activation
 from ftnn.nn._connections import AnyFunction, fingerprint, size
 from ftnn.nn._feed_forward import FeedForward, Transfer
-from ftnn.nn._inputs import check_input, typical
+from ftnn.nn._inputs import check_generator, check_input, typical
 from ftnn.nn._memory import Memory
 
 OUTPUT_RANGE = 0.1
@@ -196,5 +196,6 @@ class MemoryNetwork(nn.Module):
 @torch.no_grad()
 def reset_linear(layer: nn.Linear, generator: torch.Generator | None = None) -> None:
     """Draw a linear layer's weights as in the paper, uniform in ±0.1; set its bias to 0."""
+    check_generator(generator)
     layer.weight.uniform_(-OUTPUT_RANGE, OUTPUT_RANGE, generator=generator)
     layer.bias.zero_()
