@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -76,6 +77,34 @@ def test_modules_without_a_compiled_form_are_trained_by_torch_and_logged_once(
     with pytest.raises(FtnnError, match=r"no compiled form for nn\.Dropout"):
         fit(net, x, y, epochs=1, engine="compiled")
     assert net.training
+
+
+def frozen() -> nn.Sequential:
+    net = sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3))
+    net[0].bias.requires_grad_(False)
+    return net
+
+
+def parametrised() -> nn.Sequential:
+    return sequential(nn.Linear(5, 6), nn.Tanh(), nn.utils.parametrizations.weight_norm(nn.Linear(6, 3)))
+
+
+@pytest.mark.parametrize(
+    ("make", "what"), [(frozen, "frozen parameters"), (parametrised, "parametrised modules")]
+)
+def test_frozen_and_parametrised_networks_are_trained_by_torch_and_logged(
+    make: Callable[[], nn.Sequential],
+    what: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(_engine_choice, "_logged_reasons", set())
+    x, y = blobs(samples=60)
+    with caplog.at_level(logging.INFO, "ftnn"):
+        assert fit(make(), x, y, epochs=1).engine == "torch"
+    assert caplog.messages == [f"no compiled form for {what}; training with PyTorch instead"]
+    with pytest.raises(FtnnError, match=f"no compiled form for {what}"):
+        fit(make(), x, y, epochs=1, engine="compiled")
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,8 @@ def test_a_bfloat16_network_is_refused():
         ),
         ({"sample_weight": -np.ones(20)}, DataError, "sample_weight has -1"),
         ({"sample_weight": np.full(20, 1e39)}, DataError, "sample_weight has 1e"),
+        ({"sample_weight": np.zeros(20)}, DataError, "sample_weight is zero for all samples"),
+        ({"sample_weight": np.full(20, 1e-60)}, DataError, "sample_weight is zero for all samples"),
     ],
 )
 def test_unusable_data_are_refused(arguments: dict[str, Any], error: type[FtnnError], message: str):

@@ -15,7 +15,7 @@ import ftnn
 from ftnn.errors import FormulaError, FtnnError
 from ftnn.kernels.cpu.compiler import host, kernel
 from ftnn.kernels.loops import updates
-from ftnn.training import RULES, Rule
+from ftnn.training import RULES, Rule, fit
 from ftnn.training._rules import CompiledRule
 from ftnn.training.compiled.buffers import address, aligned_zeros
 from ftnn.training.compiled.runner import Calls
@@ -91,6 +91,16 @@ def test_200_steps_of_each_rule_match_torch(name: str, decay: float):
         expected = torch_parameter.detach().numpy()
         np.testing.assert_allclose(on_tensors.numpy(), expected, rtol=1e-12, atol=1e-14)
         np.testing.assert_allclose(compiled.step(g, rate), expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_each_rule_trains_a_network_in_half_precision(name: str):
+    x, y = blobs(samples=200)
+    losses = [
+        fit(network(dtype=dtype), x, y, optimizer=name, engine="torch", learning_rate=0.02).loss
+        for dtype in (torch.float16, torch.float32)
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)
 
 
 def test_a_custom_rule_trains_equally_in_both_engines():

@@ -143,6 +143,18 @@ def test_inspect_shows_what_is_not_determined_and_what_is_at_a_bound(tmp_path: P
     assert "the data do not determine 2 of 4 parameters" in shown.replace("\n", " ")
 
 
+def test_inspect_omits_what_kinds_do_not_use(tmp_path: Path):
+    kinds = ftnn.Mixed(["p*x", "exp(q*x)"], [[0, 1]])
+    net = nn.Sequential(Transfer(2, 1, kinds, bias=False, dtype=torch.float64))
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    history = fit(net, x, x[:, :1] + np.exp(-x[:, 1:]), solver="lm")
+    assert history.covariance is not None
+    ftnn.save(net, tmp_path / "m", notes=history.covariance.as_notes())
+    shown = CliRunner().invoke(app, ["inspect", str(tmp_path / "m"), "--json"]).stdout
+    names = [entry["name"] for entry in json.loads(shown)["standard_errors"]["parameters"]]
+    assert names == ["0.theta.p[0, 0]", "0.theta.q[1, 0]"]
+
+
 def test_a_fit_that_is_no_better_than_the_mean_still_has_errors_and_notes():
     noise = RANDOM.normal(size=X.shape)
     history = fit(decay("a*x + b", a=0, b=0), X, noise, solver="lm")

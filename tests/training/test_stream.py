@@ -88,8 +88,15 @@ def test_a_data_loader_without_a_length_trains_with_a_constant_rate():
         (batches(), {"checkpoint": "c"}, "checkpoint cannot be used with an iterable"),
         (batches(), {"gamma": -2}, "layerwise.* cannot be used with an iterable"),
         (batches(), {"sample_weight": np.ones(150)}, "sample_weight cannot be used"),
-        (list(reversed(batches())), {}, "a mini-batch has 16 samples; expected at most 6"),
+        (list(reversed(batches())), {}, "mini-batch 1, counted from 0: 16 samples; expected at most 6"),
         ([(X[:9], Y[:8])], {}, "8 rows for 9 samples"),
+        (
+            [*batches()[:3], (X[:9] * [[np.nan]], Y[:9])],
+            {},
+            "mini-batch 3, counted from 0: x has nan in row 0",
+        ),
+        ([*batches()[:1], (X[:9], Y[:8])], {}, "mini-batch 1, counted from 0: y has 8 rows for 9 samples"),
+        ([*batches()[:1], 5], {}, "mini-batch 1, counted from 0: expected mini-batches that are pairs"),
         ([(X[:9, :3], Y[:9])], {}, r"has shape \(9, 3\); expected \(samples, 5\)"),
     ],
 )

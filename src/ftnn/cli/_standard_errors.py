@@ -23,11 +23,16 @@ def standard_errors(net: nn.Module, notes: dict[str, Any]) -> dict[str, Any] | N
     errors = saved.get("errors") if isinstance(saved, dict) else None
     if not isinstance(saved, dict) or not isinstance(errors, dict):
         return None
+    from ftnn.nn._feed_forward import used_entries
+
+    used = used_entries(net)
     values: dict[str, float] = {}
     for name, tensor in net.named_parameters():
         array = tensor.detach().cpu().double().numpy()
+        is_used = used[id(tensor)].numpy() if id(tensor) in used else np.ones(array.shape, bool)
         for index in np.ndindex(*array.shape):
-            values[f"{name}[{', '.join(map(str, index))}]"] = float(array[index])
+            if is_used[index]:
+                values[f"{name}[{', '.join(map(str, index))}]"] = float(array[index])
     parameters = [
         {"name": name, "value": values[name], "error": error}
         for name, error in errors.items()

@@ -185,3 +185,9 @@ class Transfer(FeedForward):
         if self.reduce == "product":
             return product(connection_values(self.function, rows, matrices), bias)
         return transfer(self.function, rows, matrices, self.backend, bias=bias)
+
+
+def used_entries(net: nn.Module) -> dict[int, Tensor]:
+    """Which entries of functions' parameters are used by their connection's kind, by the tensor's `id`."""
+    layers = [module for module in net.modules() if isinstance(module, FeedForward)]
+    return {id(layer.theta[name]): layer.uses(name) for layer in layers for name in layer.theta}

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ftnn.nn._feed_forward import FeedForward
+from ftnn.nn._feed_forward import used_entries
 from ftnn.training._history import Covariance
 from ftnn.training._objective import NetworkObjective
 from ftnn.training._problem import Array, Problem
@@ -98,13 +98,8 @@ def covariance_of(
 
 def _exists(net: nn.Module, trained: Mapping[str, Tensor]) -> Array:
     """Which entries are parameters, (entries,) bool; not those that a connection's kind does not have."""
-    uses = {
-        id(module.theta[name]): module.uses(name)
-        for module in net.modules()
-        if isinstance(module, FeedForward)
-        for name in module.theta
-    }
-    parts = (uses.get(id(p), torch.ones(p.shape, dtype=torch.bool)) for p in trained.values())
+    used = used_entries(net)
+    parts = (used.get(id(p), torch.ones(p.shape, dtype=torch.bool)) for p in trained.values())
     return torch.cat([part.flatten() for part in parts]).numpy()
 
 

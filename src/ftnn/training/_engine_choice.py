@@ -47,9 +47,9 @@ def _why_not_compiled(module: nn.Module, optimizer: MakeOptimizer | None, batch_
     if any(p.device.type != "cpu" or p.dtype not in (torch.float32, torch.float64) for p in parameters):
         return "it supports only float32 and float64 on the CPU"
     if not all(p.requires_grad for p in parameters):
-        return "some parameters are frozen"
+        return "no compiled form for frozen parameters"
     if any(nn.utils.parametrize.is_parametrized(part) for part in module.modules()):
-        return "some parameters are parametrised"
+        return "no compiled form for parametrised modules"
     try:
         normalises = any(layer.norm is not None for layer in lower(module))
     except NoCompiledFormError as error:

@@ -29,6 +29,11 @@ def clipped(gradients: Sequence[Tensor], clip: float | None) -> Sequence[Tensor]
     return gradients if clip is None else [gradient.clamp(-clip, clip) for gradient in gradients]
 
 
+def _wide(tensor: Tensor) -> Tensor:
+    """In float32 if it is in half precision, in which Adam's squared gradients and its eps would be 0."""
+    return tensor.float() if tensor.dtype == torch.float16 else tensor
+
+
 @dataclass(frozen=True)
 class TorchSteps:
     losses: Array
@@ -64,7 +69,7 @@ class TorchEngine:
         self._optimizer = None if optimizer is None else make(optimizer, self._parameters)
         self._first_rate = first_rate
         self._rule, self._count = settings.rule, 0
-        self._states = [[torch.zeros_like(p) for _ in self._rule.states] for p in self._parameters]
+        self._states = [[torch.zeros_like(_wide(p)) for _ in self._rule.states] for p in self._parameters]
 
     def _put(self, array: Array) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
@@ -100,21 +105,21 @@ class TorchEngine:
     @torch.no_grad()
     def _update(self, gradients: Sequence[Tensor], samples: int, rate: float) -> None:
         settings = self._settings
-        gradients = [gradient / samples for gradient in clipped(gradients, settings.clip)]
+        gradients = [_wide(gradient) / samples for gradient in clipped(gradients, settings.clip)]
         if settings.largest_norm is not None:
             norm = torch.nn.utils.get_total_norm(gradients)
             share = torch.clamp(settings.largest_norm / (norm + 1e-6), max=1.0)
             gradients = [gradient * share for gradient in gradients]
         if self._optimizer is not None:
             for parameter, gradient in zip(self._parameters, gradients, strict=True):
-                parameter.grad = gradient
+                parameter.grad = gradient.to(parameter.dtype)
             self._scale_rates(rate)
             step(self._optimizer)
             self._optimizer.zero_grad(set_to_none=True)
             return
         self._count += 1
         for parameter, gradient, states in zip(self._parameters, gradients, self._states, strict=True):
-            new, after = self._rule.step_on(parameter, gradient, states, rate, self._count)
+            new, after = self._rule.step_on(_wide(parameter), gradient, states, rate, self._count)
             parameter.copy_(new)
             for state, value in zip(states, after, strict=True):
                 state.copy_(value)

@@ -85,9 +85,9 @@ def fit(
     - `batch_size`: Samples in a mini-batch; the last may be short. Gradients are means over it. 16 by
         default, 32 for the direct solver.
     - `engine`: `"compiled"` (CPU), `"torch"` (any optimizer and device), or `"auto"`.
-    - `seed`: The seed of all random numbers: the orders of samples, the fresh output layers of layerwise, and
-        what `calibrate` and `starts` draw. To draw the whole network from it, call
-        [`ftnn.training.initialise`][] first.
+    - `seed`: The seed of all random numbers: the orders of samples, the fresh output layers of layerwise,
+        what modules such as dropout draw, and what `calibrate` and `starts` draw. To draw the whole network
+        from it, call [`ftnn.training.initialise`][] first.
     - `clip`: The largest size of each parameter's gradient, summed over the mini-batch; None: no limit.
     - `checkpoint`: a file to save the run's progress in. If it exists, the run resumes from it, unless
         anything that affects the result has changed, such as the optimizer or its settings.

@@ -153,6 +153,8 @@ def make_problem(
         weights = _finite(weights, "sample_weight", dtype)
         if (weights < 0).any():
             raise DataError(f"sample_weight has {weights.min():g}; expected numbers of 0 or more")
+        if not weights.any():
+            raise DataError("sample_weight is zero for all samples; at least one weight must be above zero")
     problem = Problem(x, y, loss, outputs, weights)
     if test is None:
         return problem

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
 
@@ -25,6 +27,7 @@ class Purpose(IntEnum):
     direct = 6
     signs = 7
     starts = 8
+    modules = 9
 
 
 def stream(seed: int, purpose: Purpose, layer: int = 0, epoch: int = 0) -> np.random.Generator:
@@ -39,6 +42,22 @@ def order(seed: int, purpose: Purpose, layer: int, epoch: int, samples: int) -> 
 
 def torch_generator(seed: int, purpose: Purpose, layer: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(stream(seed, purpose, layer).integers(2**63)))
+
+
+@contextmanager
+def modules_draw_from(seed: int, device: torch.device) -> Generator[None]:
+    """Seed the random numbers that modules draw themselves, such as those of dropout.
+
+    They come from torch's global generators, which are left as they were.
+    """
+    is_cuda = device.type == "cuda"
+    with torch.random.fork_rng([device] if is_cuda else []):
+        # `torch.manual_seed` would also seed devices that are not restored.
+        torch.default_generator.manual_seed(seed)
+        if is_cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield
 
 
 def initialise(net: Network | MemoryNetwork, seed: int) -> None:

@@ -6,6 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -30,7 +31,7 @@ from ftnn.training._optimizers import MakeOptimizer, describe, make, trained
 from ftnn.training._outcome import measure
 from ftnn.training._problem import Array, Problem
 from ftnn.training._progress import Reporter
-from ftnn.training._random import Purpose, order, torch_generator
+from ftnn.training._random import Purpose, modules_draw_from, order, stream, torch_generator
 from ftnn.training._schedules import HALVING, factors, try_out
 from ftnn.training._settings import SECOND_ORDER, Settings, Stage, stages_of
 from ftnn.training._stream import count_of, pieces
@@ -289,15 +290,17 @@ class Run:
         first = right = count = 0
         finite = True
         start = time.perf_counter()
+        seeds = stream(self.settings.seed, Purpose.modules, stage.layer, epoch)
         for samples, data in self._data(stage, problem, epoch):
             size = -(-len(samples) // self._batch_size)
             done = (epoch - 1) * steps + first
             rates = rate * factors(stage.schedule, done, size, stage.epochs * steps)
-            for chunk in engine.epoch(samples, rates, data):
-                losses.append(chunk.losses)
-                right += chunk.right
-                finite = chunk.finite
-                reporter.advance(len(chunk.losses), float(chunk.losses[-1]))
+            with self._modules_draw(seeds):
+                for chunk in engine.epoch(samples, rates, data):
+                    losses.append(chunk.losses)
+                    right += chunk.right
+                    finite = chunk.finite
+                    reporter.advance(len(chunk.losses), float(chunk.losses[-1]))
             first, count = first + size, count + len(samples)
             if not finite:
                 break
@@ -316,6 +319,12 @@ class Run:
         if problem.test_x is not None and problem.test_y is not None:
             test_results = measure(engine.outputs(problem.test_x), problem.test_y, problem.loss)
         return Epoch(stage.name, stage.layer, epoch, rate, loss, accuracy, *test_results, seconds), after
+
+    def _modules_draw(self, seeds: np.random.Generator) -> AbstractContextManager[None]:
+        """Compiled code and second-order solvers call no module that draws random numbers."""
+        if self.engine != "torch":
+            return nullcontext()
+        return modules_draw_from(int(seeds.integers(2**63)), next(self.net.parameters()).device)
 
     def _steps_of(self, problem: Problem) -> int:
         """The number of mini-batches in an epoch; 1 if unknown."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ftnn.errors import DataError
+from ftnn.errors import DataError, ShapeError
 from ftnn.training._checks import quoted
 from ftnn.training._problem import Problem, as_array, make_problem
 
@@ -48,17 +48,12 @@ def pieces(problem: Problem, size: int, epoch: int) -> Iterator[Problem]:
     """Groups of mini-batches, joined: full ones of `size` samples, and possibly a short last one."""
     waiting: list[Problem] = []
     is_empty = True
-    for batch in problem.batches:
+    for number, batch in enumerate(problem.batches):
         is_empty = False
-        x, y = _pair(batch)
-        piece = make_problem(
-            rows(x), y, inputs=problem.x.shape[1], outputs=problem.outputs, dtype=problem.x.dtype.name,
-            loss=problem.loss,
-        )  # fmt: skip
-        if len(piece.x) > size:
-            raise DataError(
-                f"a mini-batch has {len(piece.x)} samples; expected at most {size}, the size of the first one"
-            )
+        try:
+            piece = _piece(problem, batch, size)
+        except (DataError, ShapeError) as error:
+            raise type(error)(f"mini-batch {number}, counted from 0: {error}") from error
         waiting.append(piece)
         if len(piece.x) < size or len(waiting) == AT_ONCE:
             yield _joined(waiting)
@@ -70,6 +65,18 @@ def pieces(problem: Problem, size: int, epoch: int) -> Iterator[Problem]:
         )
     if waiting:
         yield _joined(waiting)
+
+
+def _piece(problem: Problem, batch: Any, size: int) -> Problem:
+    """A checked mini-batch of at most `size` samples."""
+    x, y = _pair(batch)
+    piece = make_problem(
+        rows(x), y, inputs=problem.x.shape[1], outputs=problem.outputs, dtype=problem.x.dtype.name,
+        loss=problem.loss,
+    )  # fmt: skip
+    if len(piece.x) > size:
+        raise DataError(f"{len(piece.x)} samples; expected at most {size}, the size of the first one")
+    return piece
 
 
 def rows(x: Any) -> Any:

@@ -42,7 +42,7 @@ def nothing_learned(
     enough = (1 - _margin(len(problem.y))) * trivial
     if is_constant(problem.y):
         enough = trivial + CONSTANT * (_loss_of(problem, _another(problem)) - trivial)
-    if last.loss <= enough or (problem.weights is not None and not problem.weights.any()):
+    if last.loss <= enough:
         return None
     return (
         f"the final loss, {last.loss:.4g}, is {_better(last.loss < trivial)} than {trivial:.4g}, the loss of "
@@ -101,7 +101,7 @@ def most_frequent(problem: Problem) -> tuple[float, float]:
     common = np.bincount(problem.y).argmax()
     share = float(np.mean((problem.y if problem.test_y is None else problem.test_y) == common))
     counts = np.bincount(problem.y, problem.weights, minlength=problem.outputs)
-    shares = counts[counts > 0] / max(counts.sum(), 1e-300)
+    shares = counts[counts > 0] / counts.sum()
     mean_weight = 1.0 if problem.weights is None else float(problem.weights.mean())
     return share, mean_weight * float((shares * np.log(1 / shares)).sum())
 
@@ -111,8 +111,6 @@ def loss_of_the_mean(problem: Problem) -> float:
     y = problem.y.astype(np.float64)
     if problem.loss == "squared" and problem.weights is None:
         return float(y.var(axis=0).sum() / 2)
-    if problem.weights is not None and not problem.weights.any():
-        return 0.0
     prediction = np.average(y, axis=0, weights=problem.weights)
     if problem.loss == LOGISTIC:
         share = np.clip(prediction, 1e-12, 1 - 1e-12)
