@@ -17,6 +17,8 @@ from ftnn.kernels.program import Program
 
 LARGE = 2**60
 """A power from which on only a factor of 1 is moderate; larger ones might not fit into a float."""
+SMALL_GROWTH = math.log(2**10)
+"""If factors together enlarge a product by no more, it is negligible where a part of it underflows."""
 Products = tuple[tuple[tuple[Expr, int], ...], ...]
 """The factors of products, each with its power. Each factor depends on x alone or on matrices alone."""
 
@@ -26,12 +28,13 @@ def moderate(
 ) -> bool:
     """Whether no product of these factors overflows or underflows in any order.
 
-    A 0 is harmless, except in `never_zero`.
+    A 0 is harmless, except in `never_zero`. So is an underflow on the way if nothing can enlarge the product
+    again: parameters that fade in training, such as those of p**2*x, become arbitrarily small.
     """
     if not products or not x.numel() or not matrices[0].numel():
         return True
     most = -0.9 * math.log(torch.finfo(x.dtype).tiny)
-    distances: dict[Expr, float] = {}  # the largest distance from 1, as a logarithm
+    growth, decline = dict[Expr, float](), dict[Expr, float]()  # the most, as logarithms
     of_x, of_matrices = _factors(products)
     for factors, operands, arrays in ((of_x, (INPUT,), (x,)), (of_matrices, program.matrices, matrices)):
         if not factors:
@@ -41,10 +44,12 @@ def moderate(
                 low = min(nonzero, 1.0)
             if not (low > 0 and high < math.inf):  # also if NaN
                 return False
-            distances[factor] = max(-math.log(low), math.log(max(low, high)), 0.0)
-    return all(
-        sum(min(n, LARGE) * distances[factor] for factor, n in product) <= most for product in products
-    )
+            growth[factor], decline[factor] = max(math.log(max(low, high)), 0.0), max(-math.log(low), 0.0)
+    for product in products:
+        up, down = (sum(min(n, LARGE) * by[factor] for factor, n in product) for by in (growth, decline))
+        if up > most or (down > most and up > SMALL_GROWTH):
+            return False
+    return True
 
 
 @lru_cache(maxsize=512)

@@ -197,13 +197,9 @@ def list_zeros(target: Target) -> str:
         def each_sample(s: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
             place, end = carried  # lists are sorted
             inside = b.icmp_signed("<", place, listed)
-            is_next = when(
-                k.v,
-                inside,
-                lambda: [b.icmp_signed("==", k.index_at(indices, k.plus(row, place)), s)],
-                [ir.Constant(ir.IntType(1), 0)],
-            )[0]
-            when(k.v, b.not_(is_next), lambda: k.put_index(s, indices, k.plus(row, end)))
+            is_next = b.and_(inside, b.icmp_signed("==", k.index_at(indices, k.plus(row, place)), s))
+            # Without a branch, which could not be predicted: a sample that is listed stays at its place.
+            k.put_index(s, indices, k.plus(row, b.select(is_next, place, end)))
             return [b.select(is_next, k.plus(place, one), place), b.select(is_next, end, k.plus(end, one))]
 
         loop(k.v, samples, each_sample, [ir.Constant(I64, 0), listed])
