@@ -50,7 +50,7 @@ def test_a_layer_with_fading_parameters_does_not_need_the_reference(monkeypatch:
     layer, x = ftnn.nn.Transfer(784, 128, "F18"), torch.rand(64, 784)
     x *= torch.rand(64, 784) < 0.2
     with torch.no_grad():
-        layer.theta["p"][::3] *= 1e-39
+        layer.theta["p"][::3] *= 1e-20
     expected = copy.deepcopy(layer).double()(x.double())
     monkeypatch.setattr(reference, "transfer", unexpected)
     monkeypatch.setattr(reference, "transfer_backward", unexpected)
