@@ -1,6 +1,6 @@
 """The table of dead connections in docs/reproduction.md: python docs/tables/dead.py STORE
 
-The store must have the parameters: ftnn reproduce mnist --functions F06,F07,F08 --layers 1,5 --store STORE
+The store must have the parameters: ftnn reproduce mnist --functions F06,F07,F08 --layers 1,5,10 --store STORE
 """
 
 from __future__ import annotations
