@@ -45,7 +45,7 @@ def straight(tmp_path: Path, rows: int = 40) -> Path:
 def test_notes_and_convergence_are_shown(tmp_path: Path) -> None:
     few = ("train", "--data", straight(tmp_path, 5), "--target", "y", *LM, "--epochs", "1")
     done = run(*few)
-    assert "no, in 1 iteration: more may help (--epochs 2)" in done.stdout
+    assert "no, in 1 iteration: more may help (--epochs 4)" in done.stdout
     assert "no standard errors: 4 observations for 7 parameters leave no degrees of freedom" in done.stdout
     assert "there is no R²: it needs different targets to compare with" in done.stdout
     result = json.loads(run(*few, "--json").stdout)

@@ -132,11 +132,41 @@ def test_a_loss_that_starts_above_the_trivial_one_has_not_grown():
     for seed in range(3):
         history = fit(Network(3, [200], 2, "F16"), X, rare, learning_rate=1e-12, epochs=2, seed=seed)
         assert history.epochs[0].loss == pytest.approx(math.log(2), rel=0.2)
-        assert history.advice == "a larger learning_rate: 3e-12"
+        assert history.advice == "a larger learning_rate: 0.02"
+
+
+def test_a_rate_far_from_the_networks_default_is_replaced_by_it():
+    for rate, found in ((1e6, "a smaller learning_rate: 0.02"), (1e-6, "a larger learning_rate: 0.02")):
+        torch.manual_seed(0)
+        assert fit(Network(3, [20], 1, "F16"), X, Y, learning_rate=rate).advice == found
+
+
+@pytest.mark.parametrize("solver", ["direct", "lbfgs", "lm"])
+def test_more_epochs_are_advised_while_the_loss_still_falls(solver: Any):
+    """Outputs start near 0, so for targets around 5, it takes a while to beat predicting their mean."""
+    epochs = 1 if solver == "lm" else 3
+    for count in (epochs, 16 * epochs):
+        torch.manual_seed(0)
+        history = fit(Network(3, [20], 1, "F12", "relu"), X[:60], 5 + Y[:60], solver=solver, epochs=count)
+        advised = history.advice or ""
+        assert advised == (f"more epochs: epochs={4 * epochs}" if count == epochs else "")
+    assert as_options("more epochs: epochs=12") == "more epochs: --epochs 12"
+
+
+def test_more_epochs_are_not_advised_after_a_callback_has_ended_training():
+    def stop(*_: object) -> bool:
+        return True
+
+    for solver, found in (("direct", "a larger learning_rate: 0.06"), ("lbfgs", "more starts: starts=16")):
+        torch.manual_seed(0)
+        settings: Any = {"solver": solver, "epochs": 3, "callbacks": [stop]}
+        history = fit(Network(3, [20], 1, "F12", "relu"), X, 5 + Y, **settings)
+        assert (history.advice or "").startswith(found)
 
 
 def test_a_single_sample_of_a_single_class_is_judged_in_good_english():
     zeros = np.zeros(len(X), np.int64)
+    torch.manual_seed(2)  # with this one, the untrained network is wrong about the sample
     history = fit(Network(3, [4], 2, "F03"), X, zeros, test=(X[:1], [1]), gamma=-30, epochs=(3, 1), seed=0)
     assert history.failed is not None
     assert "the final accuracy, 0.00 % of 1 sample, is no better than 0.00 %" in history.failed

@@ -75,7 +75,7 @@ def result_table(
 
 def _not_converged(history: History) -> str:
     count = len(history.epochs)
-    return f"no, in {count} iteration{'s'[: count != 1]}: more may help (--epochs {2 * count})"
+    return f"no, in {count} iteration{'s'[: count != 1]}: more may help (--epochs {4 * count})"
 
 
 def _percent(value: float | None) -> str:

@@ -19,7 +19,7 @@ from ftnn.nn._activations import Activate
 from ftnn.nn._folding import adapt
 from ftnn.nn._modes import evaluating
 from ftnn.nn._network import reset_linear
-from ftnn.training._advice import advice
+from ftnn.training._advice import advice, needs_epochs
 from ftnn.training._checkpoint import CheckpointError, Keeper, Position, State, check_like
 from ftnn.training._diagnosis import cause_in, cause_in_data, scale_of
 from ftnn.training._engine import Engine, Snapshot
@@ -34,6 +34,7 @@ from ftnn.training._progress import Reporter
 from ftnn.training._random import Purpose, modules_draw_from, order, stream, torch_generator
 from ftnn.training._schedules import HALVING, factors, try_out
 from ftnn.training._settings import SECOND_ORDER, Settings, Stage, stages_of
+from ftnn.training._start import defaults_for
 from ftnn.training._stream import count_of, pieces
 from ftnn.training._verdict import nothing_learned
 
@@ -370,12 +371,15 @@ class Run:
         reason, start = found
         # If the rate is too small, the loss stays the same; if it is too large, the loss grows at least once.
         has_grown = max(epoch.loss for epoch in epochs) >= 1.05 * start
-        raise FailedError(reason, self._advice("smaller" if has_grown else "larger"))
+        direction = "smaller" if has_grown else "larger"
+        raise FailedError(reason, self._advice(direction, unfinished=needs_epochs(self.settings, history)))
 
-    def _advice(self, direction: Literal["smaller", "larger"]) -> str:
+    def _advice(self, direction: Literal["smaller", "larger"], *, unfinished: bool = False) -> str:
         if self.optimizer is not None:  # the settings only scale its rate
             return f"a {direction} learning rate of the optimizer"
-        return advice(self.settings, direction, normalised=self.form is not None)
+        rate = defaults_for(self.net)["learning_rate"] if self.settings.solver == "direct" else None
+        normalised = self.form is not None
+        return advice(self.settings, direction, rate, normalised=normalised, unfinished=unfinished)
 
     def _as_measured(self, last: Epoch) -> Epoch:
         """The last epoch with the loss and accuracy of the network that normalised training ended in.

@@ -19,7 +19,7 @@ SIGNIFICANT = 9.0
 DEVIATIONS = 2.0
 """By how many standard deviations an accuracy has to beat the trivial one."""
 DRAWN = 1.2
-"""Classifiers start with small random outputs: their loss is at most about this times that of guessing."""
+"""Networks start with small random outputs: the loss is at most about this times that of guessing or 0."""
 CONSTANT = 0.01
 """Of the loss of predicting 0: what is left of it once constant targets are learned."""
 
@@ -44,10 +44,11 @@ def nothing_learned(
         enough = trivial + CONSTANT * (_loss_of(problem, _another(problem)) - trivial)
     if last.loss <= enough:
         return None
+    start = DRAWN * max(trivial, _loss_of(problem, np.zeros(problem.outputs)))
     return (
         f"the final loss, {last.loss:.4g}, is {_better(last.loss < trivial)} than {trivial:.4g}, the loss of "
         "always predicting the targets' mean"
-    ), trivial
+    ), start
 
 
 def _of_classes(problem: Problem, last: Epoch, at_chance: float | None) -> tuple[str, float] | None:
