@@ -53,6 +53,21 @@ def test_images_are_flattened():
     assert len(fit(network(), images, epochs=2).epochs) == 2
 
 
+@pytest.mark.parametrize("engine", ["compiled", "torch"])
+def test_mini_batches_may_have_weights(engine: Any, monkeypatch: pytest.MonkeyPatch):
+    weights = np.random.default_rng(0).integers(0, 3, 150).astype(float)
+    weights[16:32] = 0  # a whole mini-batch
+    weighted = [(x, y, weights[16 * n : 16 * n + 16]) for n, (x, y) in enumerate(batches())]
+    streamed, whole = network("F12"), network("F12")
+    settings: Any = {"engine": engine, "learning_rate": 0.01, "normalise": False, "epochs": 3}
+    one = fit(streamed, weighted, calibrate=False, **settings)
+    monkeypatch.setattr("ftnn.training._run.order", lambda *_: np.arange(150))
+    other = fit(whole, X, Y, sample_weight=weights, batch_size=16, calibrate=False, **settings)
+    assert [e.loss for e in one.epochs] == pytest.approx([e.loss for e in other.epochs], rel=1e-12)
+    for actual, expected in zip(streamed.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-12, atol=0)
+
+
 class Unsized:
     """An iterable without a length."""
 
@@ -83,11 +98,15 @@ def test_a_data_loader_without_a_length_trains_with_a_constant_rate():
     [
         ([], {}, "has no mini-batches"),
         (5, {}, "must be an iterable of mini-batches"),
-        ([1, 2], {}, "pairs"),
+        ([1, 2], {}, r"expected mini-batches \(x, y\) or \(x, y, weights\)"),
         (batches(), {"batch_size": 8}, "batch_size cannot be used with an iterable"),
         (batches(), {"checkpoint": "c"}, "checkpoint cannot be used with an iterable"),
         (batches(), {"gamma": -2}, "layerwise.* cannot be used with an iterable"),
-        (batches(), {"sample_weight": np.ones(150)}, "sample_weight cannot be used"),
+        (
+            batches(),
+            {"sample_weight": np.ones(150)},
+            "sample_weight .* pass mini-batches",
+        ),
         (list(reversed(batches())), {}, "mini-batch 1, counted from 0: 16 samples; expected at most 6"),
         ([(X[:9], Y[:8])], {}, "8 rows for 9 samples"),
         (
@@ -96,7 +115,18 @@ def test_a_data_loader_without_a_length_trains_with_a_constant_rate():
             "mini-batch 3, counted from 0: x has nan in row 0",
         ),
         ([*batches()[:1], (X[:9], Y[:8])], {}, "mini-batch 1, counted from 0: y has 8 rows for 9 samples"),
-        ([*batches()[:1], 5], {}, "mini-batch 1, counted from 0: expected mini-batches that are pairs"),
+        ([*batches()[:1], 5], {}, "mini-batch 1, counted from 0: expected mini-batches"),
+        (
+            [(X, Y, np.ones(150)), (X, Y)],
+            {},
+            "counted from 0: no weights, unlike the first",
+        ),
+        (
+            [(X, Y), (X, Y, np.ones(150))],
+            {},
+            "counted from 0: weights, unlike the first",
+        ),
+        ([(X, Y, np.ones(9))], {}, "sample_weight has shape"),
         ([(X[:9, :3], Y[:9])], {}, r"has shape \(9, 3\); expected \(samples, 5\)"),
     ],
 )

@@ -57,8 +57,7 @@ class TorchEngine:
         self._module, self._problem, self._settings = module, problem, settings
         self._mode = module.training
         self._device = next(module.parameters()).device
-        self._x, self._y = self._put(problem.x), self._put(problem.y)
-        self._weights = None if problem.weights is None else self._put(problem.weights)
+        self._take(problem)
         self._parameters = trained(module)
         self._statistics = [
             statistic
@@ -71,12 +70,16 @@ class TorchEngine:
         self._rule, self._count = settings.rule, 0
         self._states = [[torch.zeros_like(_wide(p)) for _ in self._rule.states] for p in self._parameters]
 
+    def _take(self, problem: Problem) -> None:
+        self._x, self._y = self._put(problem.x), self._put(problem.y)
+        self._weights = None if problem.weights is None else self._put(problem.weights)
+
     def _put(self, array: Array) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
 
     def epoch(self, order: Array, rates: Array, data: Problem | None = None) -> Iterator[Steps]:
         if data is not None:
-            self._x, self._y = self._put(data.x), self._put(data.y)
+            self._take(data)
         batch = self._settings.batch_size or 1
         rows = self._put(order)
         for first in range(0, len(order), batch * self.chunk):

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from ftnn.errors import FtnnError
+from ftnn.errors import DataError, FtnnError
 from ftnn.nn import Network
 from ftnn.nn._descriptions import describe
 from ftnn.nn._safetensors import as_path
@@ -76,7 +76,8 @@ def fit(
 
     - `net`: the network, or an `nn.Sequential`; its parameters are trained in place.
     - `x`: (samples, in_features), finite numbers; or, without `y`, a DataLoader or another iterable of
-        mini-batches (x, y), which is iterated once per epoch and decides their size and order.
+        mini-batches (x, y) or (x, y, weights), which is iterated once per epoch and decides their size and
+        order.
     - `y`: labels, (samples,) whole numbers; or targets, (samples, out).
     - `gamma`: The learning rate is 2^γ; for fine-tuning, 2^(γ-4). Implies the layerwise solver.
     - `epochs`: For each hidden layer, and for fine-tuning at most; other solvers take the first number. A
@@ -166,12 +167,15 @@ def fit(
             )
     batches = None
     if y is None:
-        batches, (first_x, y) = x, first_batch(x)
+        batches, (first_x, y, weights) = x, first_batch(x)
         x = rows(first_x)
         settings = _stream_settings(settings, batches, len(x), batch_size, sample_weight, checkpoint)
+        sample_weight = weights
         settings = replace(settings, normalise=normalise)  # its default depends on the batch size
     problem = problem_for(net, (Network, nn.Sequential), x, y, loss=loss, weights=sample_weight, test=test)
     problem = replace(problem, batches=batches)
+    if batches is None and problem.weights is not None and not problem.weights.any():
+        raise DataError("sample_weight is zero for all samples; at least one weight must be above zero")
     check_chain(net)
     if settings.solver == "layerwise" and not isinstance(net, Network):
         raise FtnnError('solver="layerwise" trains an ftnn.nn.Network; for an nn.Sequential, use "direct"')
@@ -247,9 +251,8 @@ def _stream_settings(
     }
     for name, is_used in uses.items():
         if is_used:
-            raise FtnnError(
-                f"{name} cannot be used with an iterable of mini-batches; pass arrays x and y instead"
-            )
+            instead = "mini-batches (x, y, weights)" if name == "sample_weight" else "arrays x and y"
+            raise FtnnError(f"{name} cannot be used with an iterable of mini-batches; pass {instead} instead")
     if settings.schedule not in ("constant", HALVING) and count_of(batches) is None:
         raise FtnnError(
             f"schedule={settings.schedule!r} needs to know how many mini-batches there are; pass an iterable "

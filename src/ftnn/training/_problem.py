@@ -38,7 +38,7 @@ class Problem:
     test_x: Array | None = None
     test_y: Array | None = None
     batches: Any = None
-    """An iterable of mini-batches (x, y), the first being `x` and `y`; None if they are all the data."""
+    """An iterable of mini-batches, the first being `x`, `y` and `weights`; None if they are all the data."""
 
     @property
     def dtype(self) -> DType:
@@ -153,8 +153,6 @@ def make_problem(
         weights = _finite(weights, "sample_weight", dtype)
         if (weights < 0).any():
             raise DataError(f"sample_weight has {weights.min():g}; expected numbers of 0 or more")
-        if not weights.any():
-            raise DataError("sample_weight is zero for all samples; at least one weight must be above zero")
     problem = Problem(x, y, loss, outputs, weights)
     if test is None:
         return problem

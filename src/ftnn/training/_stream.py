@@ -1,4 +1,4 @@
-"""Mini-batches from a DataLoader or any other iterable of (x, y)."""
+"""Mini-batches from a DataLoader or any other iterable of (x, y) or (x, y, weights)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AT_ONCE = 64
 """How many mini-batches are fetched before the engine trains on them."""
 
 
-def first_batch(batches: Any) -> tuple[Any, Any]:
+def first_batch(batches: Any) -> tuple[Any, Any, Any]:
     """The first mini-batch, which shows the sizes."""
     if not isinstance(batches, Iterable):
         raise DataError(f"without y, x must be an iterable of mini-batches (x, y); got {quoted(batches)}")
@@ -26,14 +26,15 @@ def first_batch(batches: Any) -> tuple[Any, Any]:
             "of mini-batches"
         )
     for batch in batches:
-        return _pair(batch)
+        return _parts(batch)
     raise DataError("the iterable has no mini-batches")
 
 
-def _pair(batch: Any) -> tuple[Any, Any]:
-    if not isinstance(batch, tuple | list) or len(batch) != 2:
-        raise DataError(f"expected mini-batches that are pairs (x, y), got {quoted(batch)}")
-    return batch[0], batch[1]
+def _parts(batch: Any) -> tuple[Any, Any, Any]:
+    """x, y, and the weights of the samples or None."""
+    if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
+        raise DataError(f"expected mini-batches (x, y) or (x, y, weights), got {quoted(batch)}")
+    return batch[0], batch[1], batch[2] if len(batch) == 3 else None
 
 
 def count_of(batches: Any) -> int | None:
@@ -69,10 +70,12 @@ def pieces(problem: Problem, size: int, epoch: int) -> Iterator[Problem]:
 
 def _piece(problem: Problem, batch: Any, size: int) -> Problem:
     """A checked mini-batch of at most `size` samples."""
-    x, y = _pair(batch)
+    x, y, weights = _parts(batch)
+    if (weights is None) != (problem.weights is None):
+        raise DataError(f"{'no ' * (weights is None)}weights, unlike the first one")
     piece = make_problem(
         rows(x), y, inputs=problem.x.shape[1], outputs=problem.outputs, dtype=problem.x.dtype.name,
-        loss=problem.loss,
+        loss=problem.loss, weights=weights,
     )  # fmt: skip
     if len(piece.x) > size:
         raise DataError(f"{len(piece.x)} samples; expected at most {size}, the size of the first one")
@@ -86,4 +89,6 @@ def rows(x: Any) -> Any:
 
 
 def _joined(parts: list[Problem]) -> Problem:
-    return replace(parts[0], x=np.concatenate([p.x for p in parts]), y=np.concatenate([p.y for p in parts]))
+    x, y = (np.concatenate([getattr(part, name) for part in parts]) for name in ("x", "y"))
+    weights = [part.weights for part in parts if part.weights is not None]
+    return replace(parts[0], x=x, y=y, weights=np.concatenate(weights) if weights else None)
