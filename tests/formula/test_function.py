@@ -18,13 +18,6 @@ from tests.formula.strategies import expressions, smooth_formulas
 # ---- properties
 
 
-@pytest.mark.parametrize("value", [5, "p", [(0, 1)]])
-@pytest.mark.parametrize("name", ["init", "constants"])
-def test_ranges_and_constants_have_names(name: str, value: Any):
-    with pytest.raises(FormulaError, match=f"{name} must be a dictionary by name, not "):
-        Function("p*x", **{name: value})
-
-
 def test_a_function_has_parameters_constants_and_ranges():
     f = Function("u*rect(p*x + q)*beta", init={"q": (-2, 3)}, constants={"u": (-1, 1)})
     assert f.formula == "u*rect(p*x + q)*beta"

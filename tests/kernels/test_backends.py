@@ -35,8 +35,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-def run(layer: ftnn.nn.Transfer, dtype: torch.dtype = torch.float32) -> None:
-    x = torch.randn(3, layer.in_features, dtype=dtype, requires_grad=True)
+def run(layer: ftnn.nn.Transfer, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> None:
+    x = (scale * torch.randn(3, layer.in_features, dtype=dtype)).requires_grad_()
     layer(x).sum().backward()
 
 
@@ -122,6 +122,8 @@ def test_parameters_near_zero_do_not_stop_matrix_products(calls: Counter[str]):
     run(layer)
     assert calls == {"gemm": 1, "gemm backward": 1}
     with torch.no_grad():
-        layer.theta["p"][3, 5] = 1e-19  # p**2 underflows
+        layer.theta["p"][3, 5] = 1e-21  # p**2 almost underflows, but x**2 is too small to matter then
     run(layer)
+    assert calls == {"gemm": 2, "gemm backward": 2}
+    run(layer, scale=1e10)  # x**2 is not
     assert calls["reference"] == calls["reference backward"] == 1

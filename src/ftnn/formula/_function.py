@@ -49,10 +49,6 @@ class Function:
         init: Mapping[str, Sequence[float]] | None = None,
         constants: Mapping[str, Iterable[float]] | None = None,
     ):
-        mappings: dict[str, Any] = {"init": init, "constants": constants}
-        for name, given in mappings.items():
-            if given is not None and not isinstance(given, Mapping):
-                raise error_in(formula, f"{name} must be a dictionary by name, not {given!r:.60}")
         text, ranges = split_ranges(formula)
         for what, given, example in (
             ("init", init, "{'p': (0, 1)}"),
