@@ -20,8 +20,7 @@ Layer = Any
 
 def build(case: Case, backend: str) -> Layer:
     kinds = [
-        ftnn.Function(str(tree), constants={"u": (-1, 1)} if "u" in names(tree) else None)
-        for tree in case.formula.kinds
+        _function(str(tree), {"u": (-1, 1)} if "u" in names(tree) else {}) for tree in case.formula.kinds
     ]
     is_mixed = len(kinds) > 1
     function = ftnn.Mixed(kinds, case.matrices["kind"].T.astype(int)) if is_mixed else kinds[0]
@@ -43,6 +42,12 @@ def build(case: Case, backend: str) -> Layer:
                 state[key] = torch.from_numpy(_listed(case, matrix).copy())
     layer.load_state_dict(state)
     return layer
+
+
+def _function(text: str, constants: dict[str, tuple[int, int]]) -> ftnn.Function:
+    """With some range for every parameter: layers refuse formulas for which they find none."""
+    parameters = ftnn.Function(text, constants=constants).parameters
+    return ftnn.Function(text, init=dict.fromkeys(parameters, (-1, 1)), constants=constants)
 
 
 def _listed(case: Case, matrix: Array) -> Array:

@@ -76,7 +76,8 @@ def script(failure: Failure) -> str:
 
 def _function(case: Case, text: str) -> str:
     constants = ", constants={'u': (-1, 1)}" if "u" in case.formula.constants and "u" in text else ""
-    return f"ftnn.Function({text!r}{constants})"
+    parameters = f"ftnn.Function({text!r}{constants}).parameters"
+    return f"ftnn.Function({text!r}, init=dict.fromkeys({parameters}, (-1, 1)){constants})"
 
 
 def _tensor(name: str, array: Array) -> list[str]:
