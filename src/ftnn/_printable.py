@@ -1,4 +1,4 @@
-"""What users gave, as text that is safe and short enough to print."""
+"""What users gave, as text that is safe and short enough to print, and numbers of things."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ class _Short(reprlib.Repr):
 
 _short = _Short()
 _short.maxother = _short.maxstring = 80
+
+
+def plural(count: int, name: str) -> str:
+    """A number of things: "1 row", "2 rows"."""
+    return f"{count} {name}{'s'[: count != 1]}"
 
 
 def quoted(value: Any) -> str:

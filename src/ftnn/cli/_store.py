@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ftnn._printable import plural
 from ftnn.cli._app import Commands, Json, app
 from ftnn.cli._reproduce import DEFAULT, StorePath
 from ftnn.cli._screen import say, show_json
@@ -66,13 +67,10 @@ def store_list(store: ExistingStore = DEFAULT, as_json: Json = False) -> None:
         show_lines(lines)
     if direct:
         show_direct(direct)
-    curves, lwt = stages["pi"], stages["lwt"]
+    say(f"{plural(len(lines), 'cell')}, {len(direct)} trained directly, {plural(stages['pi'], 'curve')} of π")
     say(
-        f"{len(lines)} cell{'s'[: len(lines) != 1]}, {len(direct)} trained directly, "
-        f"{curves} curve{'s'[: curves != 1]} of π"
-    )
-    say(
-        f"{lwt} stage{'s'[: lwt != 1]} of layer-wise training, {stages['ft']} of fine-tuning: {seconds:.0f} s"
+        f"{plural(stages['lwt'], 'stage')} of layer-wise training, {stages['ft']} of fine-tuning: "
+        f"{seconds:.0f} s"
     )
     if outdated:
         are = "is" if outdated == 1 else "are"
@@ -107,7 +105,7 @@ def store_export(
     damaged: list[Damaged] = []
     with open_store(store) as opened:
         rows, left_out = export(opened, file, what, parameters=parameters, on_damage=damaged.append)
-    say(f"{rows} row{'s'[: rows != 1]} in {file}")
+    say(f"{plural(rows, 'row')} in {file}")
     if left_out:
         were = "stage was" if left_out == 1 else "stages were"
         say(
@@ -130,7 +128,7 @@ def store_import(
     with Store(store) as opened:
         counts = import_files(opened, files)
     for file, (rows, new) in counts.items():
-        say(f"{file}: {rows} row{'s'[: rows != 1]}, {new} of them new")
+        say(f"{file}: {plural(rows, 'row')}, {new} of them new")
 
 
 @app.command()
@@ -159,7 +157,7 @@ def report(
         show_json({"out": str(out), **report.to_dict()})
         return
     summary = report.summary
-    stages = f"{report.rows} stage{'s'[: report.rows != 1]}"
+    stages = plural(report.rows, "stage")
     say(f"{out}: {summary.done} of the paper's {summary.cells} cells, {stages}")
     if summary.median is not None and summary.share_inside is not None:
         say(

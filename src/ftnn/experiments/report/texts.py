@@ -9,7 +9,7 @@ from typing import Any, Literal
 import jinja2
 from markupsafe import Markup
 
-from ftnn._printable import printable
+from ftnn._printable import plural, printable
 from ftnn.experiments.report.svg import number
 
 ACTIVATION_NAMES = {"logistic": "Logistic", "relu": "ReLU", "tanh": "Tanh"}
@@ -41,10 +41,6 @@ def seconds(value: float | None) -> str:
 
 def layers_of(count: int) -> str:
     return plural(count, "hidden layer")
-
-
-def plural(count: int, name: str) -> str:
-    return f"{count} {name}{'s'[: count != 1]}"
 
 
 # --- untrusted text from a store ---
