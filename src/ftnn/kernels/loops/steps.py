@@ -8,7 +8,7 @@ from ftnn.kernels.codegen.control import I64, loop, when
 from ftnn.kernels.codegen.target import Args, Target
 from ftnn.kernels.loops.kernel import Kernel
 
-EXPLICIT = 64
+EXPLICIT_STEPS = 64
 """For how many steps a layer adds F(0) to each zero, after sharing it may have cost digits."""
 
 
@@ -78,7 +78,7 @@ def decide(target: Target) -> str:
     """If sharing F(0) may have cost digits, add it to each zero in this step and the next ones."""
     k, A, M = Kernel("decide", target, DecideArgs), DecideArgs.places(), ZerosMode.places()
     mode = k.pointer(A.mode)
-    when(k.v, k.is_set(k.int64_at(mode, M.lost)), lambda: k.put_int64(EXPLICIT, mode, M.explicit))
+    when(k.v, k.is_set(k.int64_at(mode, M.lost)), lambda: k.put_int64(EXPLICIT_STEPS, mode, M.explicit))
     return k.finish()
 
 
