@@ -291,12 +291,11 @@ class Run:
         first = right = count = 0
         finite = True
         start = time.perf_counter()
-        seeds = stream(self.settings.seed, Purpose.modules, stage.layer, epoch)
         for samples, data in self._data(stage, problem, epoch):
             size = -(-len(samples) // self._batch_size)
             done = (epoch - 1) * steps + first
             rates = rate * factors(stage.schedule, done, size, stage.epochs * steps)
-            with self._modules_draw(seeds):
+            with self._modules_draw(stage, epoch):
                 for chunk in engine.epoch(samples, rates, data):
                     losses.append(chunk.losses)
                     right += chunk.right
@@ -321,10 +320,11 @@ class Run:
             test_results = measure(engine.outputs(problem.test_x), problem.test_y, problem.loss)
         return Epoch(stage.name, stage.layer, epoch, rate, loss, accuracy, *test_results, seconds), after
 
-    def _modules_draw(self, seeds: np.random.Generator) -> AbstractContextManager[None]:
+    def _modules_draw(self, stage: Stage, epoch: int) -> AbstractContextManager[None]:
         """Compiled code and second-order solvers call no module that draws random numbers."""
         if self.engine != "torch":
             return nullcontext()
+        seeds = stream(self.settings.seed, Purpose.modules, stage.layer, epoch)
         return modules_draw_from(int(seeds.integers(2**63)), next(self.net.parameters()).device)
 
     def _steps_of(self, problem: Problem) -> int:
